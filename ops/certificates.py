@@ -143,7 +143,7 @@ def _add_crl(pki: Path, crl: trust_list.Crl, content: x509.CertificateRevocation
     return path
 
 
-def listed(pki: Path) -> Iterator[str]:
+def list_certificates(pki: Path) -> Iterator[str]:
     """The certificates of servers and CAs, and the CRLs, a line each."""
     make_trust_folders(pki)
     suffixes = ", ".join(f"*{suffix}" for suffix in CERTIFICATE_SUFFIXES)

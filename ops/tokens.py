@@ -121,7 +121,7 @@ def hash_plain(file: Path, source: str, state: State) -> TokenHash | None:
     return replaced[0] if replaced else None
 
 
-def listed(source: str | None, config: Path | None, state: State) -> list[ListedToken]:
+def list_tokens(source: str | None, config: Path | None, state: State) -> list[ListedToken]:
     """The tokens of a source, or of all. Raises ConfigError or OperationError."""
     files = _token_files(config, state)[0] if source is None else {source: token_file_of(source, config, state)}
     running = Running.load(state)

@@ -167,7 +167,7 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
     return manifest
 
 
-def sweep(location: Location, folder: DayFolder) -> None:
+def remove_leftovers(location: Location, folder: DayFolder) -> None:
     """Remove what a writer made of a day and its manifest does not name."""
     manifest = find_manifest(location, folder)
     kept = {file.path for file in manifest.files} if manifest is not None else set()
@@ -179,7 +179,7 @@ def sweep(location: Location, folder: DayFolder) -> None:
     location.clear(folder.incoming)  # last: as long as it is there, the day is swept
 
 
-def begun(location: Location, installation: UUID) -> list[DayFolder]:
+def unfinished_days(location: Location, installation: UUID) -> list[DayFolder]:
     """Days of which a writer that was killed may have left files."""
     days = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
     return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(days) if _DAY.fullmatch(day)]

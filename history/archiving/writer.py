@@ -26,7 +26,7 @@ from history.archive.manifest import (
     Table,
     find_manifest,
     footer_crc32,
-    sweep,
+    remove_leftovers,
 )
 from history.archive.sample_file import SampleWriter
 from history.archiving.verify import problems_of
@@ -110,7 +110,7 @@ class DayWriter:
         location, folder = self._location, self._folder
         manifest = await in_thread(find_manifest, location, folder)
         self._generation = manifest.generation + 1 if manifest is not None else 1
-        await in_thread(sweep, location, folder)  # of a run that was killed
+        await in_thread(remove_leftovers, location, folder)  # of a run that was killed
         try:
             await in_thread(location.write, f"{folder.incoming}/begun", b"")
             await write_samples()
@@ -126,7 +126,7 @@ class DayWriter:
                 )
             await in_thread(self._publish, files.manifest)
         finally:
-            await clean_up(sweep, location, folder)
+            await clean_up(remove_leftovers, location, folder)
         return files.manifest
 
     async def _write_samples(self) -> None:

@@ -47,7 +47,7 @@ _ROW = row_type(  # of section move_minutes of packing.sql
 )
 
 
-def repacked(sent: bytes) -> bytes | None:
+def packed_stream(sent: bytes) -> bytes | None:
     """A stream with :data:`COLUMNS` of the minutes that section ``move_minutes`` of packing.sql sent; None: of none.
 
     Raises DatabaseError for rows that the form does not hold, and ArithmeticError where values would not come back to

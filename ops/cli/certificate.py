@@ -100,7 +100,7 @@ def list_() -> None:
     """List the trust list: certificates of servers and CAs, and CRLs; and rejected certificates."""
     from ops import certificates
 
-    for line in certificates.listed(_pki()):
+    for line in certificates.list_certificates(_pki()):
         typer.echo(line)
 
 

@@ -238,7 +238,7 @@ def list_tokens(
     from ops import tokens
 
     table = Table("source", "hash", "comment", "last used")
-    for token in tokens.listed(source, config, State.current()):
+    for token in tokens.list_tokens(source, config, State.current()):
         used = "unknown" if token.used_at is None else _last_use(token.used_at)
         table.add_row(token.source, token.short, escape(token.comment), used)
     wide(Console()).print(table)

@@ -14,7 +14,7 @@ from core.formatting import count
 from core.scheduling import lower_priority
 from history.archive.configured import location_of
 from history.archive.location import Location, in_thread, responding
-from history.archive.manifest import PROBE, begun, claim, sweep
+from history.archive.manifest import PROBE, claim, remove_leftovers, unfinished_days
 from history.archiving.day import OwnInstallation, archive_day, own_installation
 from history.reading.reader import connect
 from ops.maintenance.job import Connection, JobContext, JobResult, JobSkipped
@@ -102,8 +102,8 @@ async def _opened(installation: OwnInstallation, options: ArchiveOptions, has_da
     def swept() -> Location:
         location = location_of(options)
         claim(location, has_days)
-        for folder in begun(location, installation.id):
-            sweep(location, folder)
+        for folder in unfinished_days(location, installation.id):
+            remove_leftovers(location, folder)
         return location
 
     try:

@@ -163,7 +163,7 @@ async def _pack_minutes(
         if not await connection.fetchval(queries["try_lock_rollups"]):
             return False
         moved = await _moved(connection, queries["move_minutes"], day, channels)
-        if packed := await asyncio.to_thread(packed_minutes.repacked, moved):
+        if packed := await asyncio.to_thread(packed_minutes.packed_stream, moved):
             await connection.copy_to_table(
                 "rollup_1m_packed",
                 schema_name="plant",

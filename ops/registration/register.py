@@ -24,7 +24,7 @@ from ops.registration import pair
 from ops.registration.definitions import PRESENTATION, definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
-from ops.registration.put_back import PutBack, put_back
+from ops.registration.older_database import RestoredIds, restore_ids
 from ops.registration.redefined_tags import TagDecisions, check_decisions, redefinitions
 from ops.registration.revisions import Files, record
 from schema.queries import load
@@ -40,7 +40,7 @@ class Registration:
     registry: Registry
     difference: Difference
     taken_over: str  # what belonged to another installation, as text; empty: nothing
-    put_back: PutBack  # what an older database got
+    restored_ids: RestoredIds  # what an older database got
     versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
     not_applied: str  # settings that another installation has otherwise, as text; empty: none
     revision: int | None  # under which number the configuration is kept now; None: as before
@@ -49,7 +49,7 @@ class Registration:
         """Say each change; nothing if nothing changed."""
         if self.taken_over:
             note(f"taken over: {self.taken_over}")
-        if older := self.put_back.describe():
+        if older := self.restored_ids.describe():
             note(older)
         for line in self.difference.lines():
             note(line)
@@ -65,7 +65,7 @@ class _Comparison:
 
     installation: UUID
     taken_over: str
-    put_back: PutBack
+    restored_ids: RestoredIds
     difference: Difference
 
 
@@ -138,7 +138,7 @@ async def register(
             tuple(await connection.fetchrow(queries["select_last_ids"]) or ()),
         )
     registry.save(state.registry)
-    return Registration(registry, changes, compared.taken_over, compared.put_back, versions, not_applied, revision)
+    return Registration(registry, changes, compared.taken_over, compared.restored_ids, versions, not_applied, revision)
 
 
 async def _compare(
@@ -160,7 +160,7 @@ async def _compare(
     installation, taken_over = await claim(connection, state, plant, take_over)
     await connection.execute(queries["create_temporary_tables"])
     # Another installation's database has other ids.
-    older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
+    older = RestoredIds() if taken_over else await restore_ids(connection, state, plant, installation)
     await _check_spools(connection, state)
     await send_definitions(connection, definitions(plant))
     await check_names(connection, plant, installation)

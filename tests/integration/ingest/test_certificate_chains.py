@@ -325,7 +325,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "urn:plantlog:tests:server" in run("add", plant.file)
 
     (plant.pki / "issuers" / "crl" / "old.crl").write_bytes(root.crl(days=(-9, -2)))
-    listed = list(commands.listed(plant.pki))
+    listed = list(commands.list_certificates(plant.pki))
     assert any("CA CN=ca1" in line for line in listed[listed.index("trusted:") : listed.index("issuers:")])
     assert any("CRL of CN=ca1, 1 revoked" in line for line in listed)
     assert any(line.startswith("  old.crl: CRL of CN=ca0") and line.endswith("EXPIRED") for line in listed)

@@ -204,11 +204,11 @@ async def test_list_shows_when_a_token_was_used_last(tmp_path: Path) -> None:
     here.state.run.mkdir(exist_ok=True)
     Deployment(here.root / "p" / "plant.toml", simulator=False).save(here.state)
     Running("demo", here.plant.health, ("collector-push",)).save(here.state)
-    assert [one.used_at for one in tokens.listed("edge", None, here.state)] == [None, None]
+    assert [one.used_at for one in tokens.list_tokens("edge", None, here.state)] == [None, None]
     async with here.running():
         before = time.time() * 1e6
         assert await status(here, new) == 204
-        listed = await asyncio.to_thread(tokens.listed, None, None, here.state)
+        listed = await asyncio.to_thread(tokens.list_tokens, None, None, here.state)
     assert [(one.source, one.short) for one in listed] == [("edge", hash_of(t).short) for t in (_FIRST, new)]
     assert listed[0].used_at == 0
     assert listed[1].used_at is not None

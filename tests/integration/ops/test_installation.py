@@ -179,7 +179,7 @@ async def test_each_installation_puts_its_own_ids_back(database: Database, tmp_p
         known = (await register(theirs, database.owner_dsn, second)).registry
         if first_adds:
             ours = plant(tmp_path / "p", f"{TAGS}d,holding:1,,,,,,,,\n")
-        assert (await register(ours, backup.owner_dsn, first)).put_back.describe() == ""
+        assert (await register(ours, backup.owner_dsn, first)).restored_ids.describe() == ""
         if first_adds:
             before = await everything(backup)
             with pytest.raises(PlantlogError, match="channel c has id 3; in the database, channel d has this id"):
@@ -187,7 +187,7 @@ async def test_each_installation_puts_its_own_ids_back(database: Database, tmp_p
             assert await everything(backup) == before
         else:
             done = await register(theirs, backup.owner_dsn, second)
-            assert (done.put_back.channels, done.registry) == (["c"], known)
+            assert (done.restored_ids.channels, done.registry) == (["c"], known)
 
 
 async def test_sources_without_installation_are_adopted(database: Database, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import temporary_folder
 from history.archive.location import Location
-from history.archive.manifest import DayFolder, begun, sweep
+from history.archive.manifest import DayFolder, remove_leftovers, unfinished_days
 from history.sql.session import _temporary_files
 
 DAY = DayFolder(UUID(int=7), date(2026, 3, 9))
@@ -82,7 +82,7 @@ def test_sweep_of_an_archive_follows_no_link(tmp_path: Path, others: Path, linke
     (others / f"installation={DAY.installation}").symlink_to(".")
     (root / linked).symlink_to(others)
     with pytest.raises(OperationError, match="is a link, and links are not followed here"):
-        sweep(Location.at(str(root)), DAY)
+        remove_leftovers(Location.at(str(root)), DAY)
     assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
 
 
@@ -101,8 +101,8 @@ def test_sweep_removes_files_of_a_writer_alone(tmp_path: Path, others: Path) -> 
     (incoming.parent / "no day").mkdir()
     (incoming.parent / "no day" / "file").write_text("")
     location = Location.at(str(root))
-    assert begun(location, DAY.installation) == [DAY]
-    sweep(location, DAY)
+    assert unfinished_days(location, DAY.installation) == [DAY]
+    remove_leftovers(location, DAY)
     assert not incoming.exists()
     assert sorted(path.name for path in folder.iterdir()) == ["00003-00001.parquet", "linked", "notes.txt", "sub"]
     assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]

@@ -30,7 +30,7 @@ from schema.queries import load
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class RestoredIds:
     """Rows that an older database got back."""
 
     sources: Sequence[str] = ()
@@ -54,14 +54,16 @@ class PutBack:
         return f"the database is older than this state folder: {'; '.join(parts)}" if parts else ""
 
 
-async def put_back(connection: asyncpg.Connection[Any], state: State, plant: Plant, installation: UUID) -> PutBack:
+async def restore_ids(
+    connection: asyncpg.Connection[Any], state: State, plant: Plant, installation: UUID
+) -> RestoredIds:
     """Give the database the ids of ``registry.json``, in the caller's transaction, in which ``configured`` is empty.
 
     Definitions are those of the configuration in force, or of ``plant``, the next one. Raises OperationError if the
     database has an id of ``registry.json`` for something else.
     """
     if not state.registry.exists():
-        return PutBack()
+        return RestoredIds()
     queries, created = load("register"), load_created(state.root)
     registered = replace(Registry.load(state.registry), created=created.ids)
     channels = dict(registered.pairs())
@@ -97,7 +99,7 @@ async def put_back(connection: asyncpg.Connection[Any], state: State, plant: Pla
         await _write_channels(connection, [row for row in rows if row["defined"]], _configured_since(state, names))
         await connection.execute(queries["delete_configured"])
     advanced = await connection.fetchval(queries["advance_ids"], *last_ids)
-    return PutBack(
+    return RestoredIds(
         sources,
         [row["name"] for row in rows if row["defined"] and row["other"] is None],
         [row["name"] for row in rows if row["other"] is not None],
