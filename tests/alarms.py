@@ -1,8 +1,8 @@
 """A source with limits and its samples, for tests of alarms; also a process of its own that a test may kill.
 
-``python -m tests.alarms SPOOL TOLD SEED LAST``: appends the batches of ``SEED`` to a spool, from the one on that
-``TOLD`` names, as a collector does whose source sends again what it was not told of; behind ``LAST``, where that is not
-the last of all, it waits to be killed.
+``python -m tests.alarms SPOOL ACKNOWLEDGED SEED LAST``: appends the batches of ``SEED`` to a spool, from the batch
+``ACKNOWLEDGED`` on, as a collector does whose source sends again what was not acknowledged; behind ``LAST``, where that
+is not the last of all, it waits to be killed.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 PATIENCE = 120.0  # s
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 async def until(
@@ -41,11 +41,11 @@ async def until(
 
 
 def until_sync(
-    condition: Callable[..., _Found],
+    condition: Callable[..., _Result],
     seconds: float = PATIENCE,
     every: float = 0.2,
     show: Callable[[], object] | None = None,
-) -> _Found:
+) -> _Result:
     """The same without an event loop."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

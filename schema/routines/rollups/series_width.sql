@@ -11,7 +11,7 @@ BEGIN ATOMIC
 END;
 
 -- The width of the buckets of plant.series: wider if the interval has too many samples (minutes), or if some are not
--- stored. A notice says which samples it lacks: a session that is given them (plant.archived_samples)
+-- stored. A notice says which samples are missing: a session that is given them (plant.archived_samples)
 -- gets the finer width.
 CREATE OR REPLACE FUNCTION plant.series_width(channel int, "from" timestamptz, "to" timestamptz, points int)
     RETURNS interval
@@ -24,7 +24,7 @@ DECLARE
     most_samples CONSTANT int := 150000; -- read per chart at most; the same number of minutes and of hours
     width interval;
     rate  float8; -- samples per second
-    lacks tstzrange;
+    missing tstzrange;
 BEGIN
     IF points IS NULL OR points < 1 OR "from" IS NULL OR "to" IS NULL OR NOT isfinite("from") OR NOT isfinite("to") THEN
         RAISE EXCEPTION 'series: from % to % in % points', "from", "to", points
@@ -38,14 +38,14 @@ BEGIN
         IF rate * date_part('epoch', "to" - "from") > most_samples THEN
             width := INTERVAL '1 minute';
         ELSE
-            lacks := range_merge(plant.minutes_without_samples(channel, tstzmultirange(tstzrange("from", "to"))));
-            IF NOT isempty(lacks) THEN
+            missing := range_merge(plant.minutes_without_samples(channel, tstzmultirange(tstzrange("from", "to"))));
+            IF NOT isempty(missing) THEN
                 width := INTERVAL '1 minute';
                 RAISE NOTICE
                     'channel %: samples between % and % are not in the database: buckets are a minute or wider',
-                    channel, lower(lacks), upper(lacks)
+                    channel, lower(missing), upper(missing)
                     USING ERRCODE = '02000', -- no_data
-                          DETAIL = json_build_object('channel', channel, 'from', lower(lacks), 'to', upper(lacks));
+                          DETAIL = json_build_object('channel', channel, 'from', lower(missing), 'to', upper(missing));
             END IF;
         END IF;
     END IF;

@@ -171,7 +171,7 @@ def expected_increases(plant: WrittenSamples, width: int) -> dict[tuple[int, int
 
 
 def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: int) -> Rows:
-    """Dense and sparse stretches, with what values and qualities there are."""
+    """Dense and sparse intervals, with what values and qualities there are."""
     samples: Rows = []
     while len(samples) < n:
         channel = some.choice(channels)

@@ -41,12 +41,12 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
         places.append(last)
     found = []
     for distance, of_distance in groupby(sorted(repeated), lambda one: one[0]):
-        stretches: list[list[int]] = []
+        segments: list[list[int]] = []
         for _, place in of_distance:
-            if not stretches or place - stretches[-1][-1] > 48:
-                stretches.append([])
-            stretches[-1].append(place)
-        found += [(distance, one[0] - 15, one[-1]) for one in stretches if one[-1] - one[0] + 16 >= samples]
+            if not segments or place - segments[-1][-1] > 48:
+                segments.append([])
+            segments[-1].append(place)
+        found += [(distance, one[0] - 15, one[-1]) for one in segments if one[-1] - one[0] + 16 >= samples]
     return found
 
 
@@ -80,12 +80,12 @@ def test_copies_are_those_of_a_loop(
     rows_of = [[row for row in listed(PAIRS, [found]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
     rows = rows_of[1]
     assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
-    stretches = []
+    segments = []
     for (_, distance), of in groupby(rows, lambda row: (row["segment"], row["distance"])):
         one = list(of)
-        stretches.append((distance, one[0]["time"], one[-1]["time"]))
+        segments.append((distance, one[0]["time"], one[-1]["time"]))
     moments = pa.array(time[good]).cast(TIME).to_pylist()
-    assert stretches == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
+    assert segments == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
     place = {moment: number for number, moment in enumerate(moments)}
     for row in rows:
         now, old = place[row["time"]], place[row["old_time"]]

@@ -159,19 +159,19 @@ ROWS = st.lists(
 def test_no_value_is_dropped_that_is_not_known(messages: list[tuple[list[Row], bool]]) -> None:
     """Whatever the timestamps: a value is stored, or an equal one of its channel is, or it is in a gap."""
     channels = Channels()
-    gapped: set[int] = set()
+    with_gap: set[int] = set()
     known: set[tuple[int, bytes]] = set()
     for unsorted, durable in messages:
         rows = sorted(unsorted, key=lambda row: row[1])
         dated = channels.date(rows)
         keep = np.ones(len(rows), bool) if dated.keep is None else dated.keep
-        gapped |= {channel - 10 for channel, _ in dated.gaps}
+        with_gap |= {channel - 10 for channel, _ in dated.gaps}
         known |= {(row[0], np.float64(row[3]).tobytes()) for row, k in zip(rows, keep, strict=True) if k}
         for place in {row[0] for row in rows}:
             times = [int(t) for row, t, k in zip(rows, dated.time, keep, strict=True) if k and row[0] == place]
             assert len(set(times)) == len(times) or any(row[2] for row in rows), "two samples of one time"
         for row, k in zip(rows, keep, strict=True):
-            assert k or row[0] in gapped or (row[0], np.float64(row[3]).tobytes()) in known
+            assert k or row[0] in with_gap or (row[0], np.float64(row[3]).tobytes()) in known
         if durable:
             channels.stored(rows, dated)
 

@@ -4,7 +4,7 @@ import { configOf, css, transformed, valueColour, worded } from "../fields.js";
 import { stamp } from "../time.js";
 import { tip } from "../tip.js";
 
-// Equal states in a row are one stretch; null, and the time before the first sample, are none.
+// Equal states in a row are one interval; null, and the time before the first sample, are none.
 function stretches(times, values, until) {
   const found = [];
   values.forEach((value, row) => {

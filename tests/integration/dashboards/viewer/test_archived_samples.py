@@ -65,7 +65,7 @@ async def reader(plant: Maintained) -> AsyncIterator[Reader]:
         yield connections
 
 
-class Asked:
+class ChartRequest:
     """What the panels of a channel show of a time."""
 
     def __init__(self, reader: Reader, since: datetime, until: datetime, interval_ms: int = 1000) -> None:
@@ -102,10 +102,10 @@ async def test_panels_of_a_dropped_day_show_what_they_showed_before(
     if packed:
         await plant.site.plant.pack()
     hours = [
-        Asked(reader, begin(DAY, 9) + timedelta(seconds=20.5), begin(DAY, 9) + timedelta(seconds=230)),
-        Asked(reader, begin(DAY, 5) + timedelta(seconds=3), begin(DAY, 5) + timedelta(minutes=3), 5000),
-        Asked(reader, begin(DAY, 6), begin(DAY, 7) + timedelta(minutes=1), 100),
-        Asked(reader, begin(DAY, 24) - timedelta(minutes=4), begin(DAY, 24) + timedelta(minutes=3)),
+        ChartRequest(reader, begin(DAY, 9) + timedelta(seconds=20.5), begin(DAY, 9) + timedelta(seconds=230)),
+        ChartRequest(reader, begin(DAY, 5) + timedelta(seconds=3), begin(DAY, 5) + timedelta(minutes=3), 5000),
+        ChartRequest(reader, begin(DAY, 6), begin(DAY, 7) + timedelta(minutes=1), 100),
+        ChartRequest(reader, begin(DAY, 24) - timedelta(minutes=4), begin(DAY, 24) + timedelta(minutes=3)),
     ]
     before = [await asked.panels() for asked in hours]
     assert all(len(one) == 7 for one in before), [list(one) for one in before]
@@ -116,7 +116,7 @@ async def test_panels_of_a_dropped_day_show_what_they_showed_before(
 
 async def test_samples_that_came_after_the_day_was_dropped_are_shown(plant: Maintained, reader: Reader) -> None:
     """From the database, until they are archived as well."""
-    hour = Asked(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
+    hour = ChartRequest(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
     await plant.drop()
     new, conflict = (25, -9.0), (10, -99.0)  # the archived sample of the same time was first
     await plant.late(_CHANNEL, [(9 * HOUR_US + at * _SECOND, bits(value), 0) for at, value in (new, conflict)])
@@ -132,7 +132,7 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
     plant: Maintained, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plant.drop()
-    hour = Asked(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
+    hour = ChartRequest(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
     assert await hour.curve() == (240, "")
 
     async def reason() -> str:
@@ -168,7 +168,7 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
 
     here = plant.site.plant
     async with reading(here.database.reader_dsn, here.state.root, Timeouts(archive=1)) as hurried:
-        hour = Asked(hurried, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
+        hour = ChartRequest(hurried, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
         with monkeypatch.context() as slow:
             slow.setattr(Location, "read", read_late)
             late = "it took longer than 1 s to read the archive: refresh, or choose a shorter time range"
@@ -202,6 +202,6 @@ async def test_page_says_why_it_shows_minutes(plant: Maintained, reader: Reader,
         assert look.wrong == []
 
 
-async def _answered(asked: Asked) -> tuple[int, str] | None:
-    found = await asked.curve()
+async def _answered(request: ChartRequest) -> tuple[int, str] | None:
+    found = await request.curve()
     return found if not found[1] else None
