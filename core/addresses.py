@@ -31,7 +31,7 @@ def reachable(address: str) -> bool:
 
 
 def machine_addresses() -> set[str]:
-    """The addresses of this machine's interfaces, without those of IPv6 that are valid on one link only."""
+    """The addresses of this machine's interfaces, except link-local ones of IPv6."""
     addresses: set[str] = set()
     with suppress(OSError):  # proc(5): an address of this machine is followed by "/32 host LOCAL"
         addresses |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", Path("/proc/net/fib_trie").read_text()))

@@ -113,7 +113,7 @@ class NotAsSealed(OperationError):  # noqa: N818  (a finding)
 
 
 class NotAllDone(OperationError):  # noqa: N818  (a finding)
-    """Some of what a command was to change is as it was; ``done`` says what it changed."""
+    """A command has made only some of its changes; ``done`` says which."""
 
     def __init__(self, done: Sequence[str], message: str) -> None:
         super().__init__(message)

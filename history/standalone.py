@@ -543,7 +543,7 @@ def _add_names(rows: Any, names_in_file: NamesInFile, since: int = 0) -> None:
 
 
 def misnamed(names_in_file: NamesInFile, labels: Mapping[int, Sequence[ChannelLabel]]) -> Iterator[str]:
-    """Problems of rows that call a channel what it was not called at their time: each name once."""
+    """Problems of rows with a name that the channel did not have at their time; each name once."""
     reported: set[tuple[int, str, str]] = set()
     for (channel, name, unit, _), span in sorted(names_in_file.items()):
         label = (name, unit)

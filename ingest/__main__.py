@@ -19,7 +19,7 @@ _PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer}
 
 
 def _process(argument: str) -> tuple[str, Process]:
-    """Name and function of ``opcua``, ``modbus``, further ones of these such as ``modbus-2``, or one of the others."""
+    """Name and function of a process; collectors may have a number, as in ``modbus-2``."""
     if collector := re.fullmatch("(opcua|modbus)(?:-([2-9]|1[0-9]))?", argument):
         kind: Literal["opcua", "modbus"] = "opcua" if collector[1] == "opcua" else "modbus"
         return f"collector-{argument}", partial(run_collectors, kind, int(collector[2] or 1))

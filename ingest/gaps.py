@@ -204,7 +204,7 @@ class Gaps:
         await self.flush()
 
     async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
-        """Withdraw what came after all of a recorded loss: only what was joined with it stays missing."""
+        """Withdraw a recorded loss whose samples came after all; gaps that were joined with it stay."""
         ids = _ids(channels)
         for closed, indices in self._closed.by_value(ids):
             same, gap = ids[indices], _OpenGap(from_time, reason, "no samples were lost")

@@ -51,7 +51,7 @@ class ChannelVersions:
         return {c: version for c, version in versions.items() if self._current(c).version < version}
 
     def floor(self, channel: int) -> int:
-        """µs: what is older is of another place than that which the channel is read from now. 0: always the same."""
+        """Time (µs) before which samples are from another address than now; 0: the address never changed."""
         return self._current(channel).floor
 
     def pending_floor(self, channel: int) -> int:

@@ -156,7 +156,7 @@ def _comment(what: str) -> str:
 
 
 def _edit(file: Path, change: Callable[[list[str]], list[str]], state: State) -> None:
-    """Replace the lines of a token file. It keeps its owner; that of a new one is the owner of the state folder."""
+    """Replace the lines of a token file. It keeps its owner; a new file belongs to the owner of the state folder."""
     file = file.resolve()  # a link stays one
     with _errors(file), folder_lock(file.parent):
         content = lines(read(file)) if file.exists() else []

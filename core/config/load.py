@@ -130,7 +130,7 @@ def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
 
 
 def file_digests(path: Path) -> dict[str, str]:
-    """The SHA-256 of ``path`` and of each tag list, by path: of all that can be read, whatever is wrong with it."""
+    """The SHA-256 of ``path`` and of each tag list, by path: of all files that can be read, valid or not."""
     loader = _Loader(path)
     loader.plant()
     return loader.digests

@@ -72,7 +72,7 @@ def fault(text: str) -> str:
 
 
 def in_cell(cell: str) -> str:
-    """The address in a cell, without blanks around it; those after a text identifier are part of it."""
+    """The address in a cell, without blanks around it, except that a text identifier keeps blanks at its end."""
     text = cell.strip()
     match = _ADDRESS.fullmatch(text)
     return cell.lstrip() if match is not None and match[3] == "s" else text

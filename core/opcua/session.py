@@ -222,7 +222,7 @@ async def refuses(source: OpcuaSource) -> bool:
 
 
 async def _elsewhere(error: Exception, source: OpcuaSource) -> str:
-    """Paths that the server has, if it does not know that of the address; empty: the error is another one."""
+    """Paths of the server, if it does not know the path of the address; empty: the error has another cause."""
     parts = urlsplit(_with_port(source.address))
     if not (isinstance(error, ua.UaStatusCodeError) and ua.StatusCode(error.code).name in _WRONG_PATH):
         return ""

@@ -90,7 +90,7 @@ class Archive:
         most: int,
         ends_at: float,
     ) -> dict[int, Samples]:
-        """All samples of a day, of those channels of which the archive has some that the database has not."""
+        """All samples of a day, of the channels with samples that are only in the archive."""
         rows = await connection.fetch(load("sql")["select_archived"], [day])
         if not any(row["dropped"] for row in rows):
             return {}

@@ -114,8 +114,7 @@ def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
 
 
 def places_of(table: Any, channels: Collection[int] | None = None) -> dict[int, Place]:
-    """Channel id → where its samples are, of those that have some. ``table``: has the columns ``PLACE``. ``channels``:
-    of others not."""
+    """Channel id → place of its samples, if any. ``table``: has the columns ``PLACE``. ``channels``: only these."""
     if channels is not None:
         table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(channels))))
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)

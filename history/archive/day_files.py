@@ -92,7 +92,7 @@ class DayFiles:
         return ids
 
     def places(self, channels: Collection[int] | None = None) -> dict[int, Place]:
-        """Channel id → where its samples are, of those that have some. ``channels``: of others not."""
+        """Channel id → place of its samples, if it has some. ``channels``: only these."""
         return places_of(self.channels(PLACE), channels)
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
@@ -170,7 +170,7 @@ class DayFiles:
 
 
 def merged(parts: Iterable[Samples]) -> Samples:
-    """All samples of a channel by time; those of one time stay in the order of the parts."""
+    """All samples of a channel by time; samples with equal times stay in the order of the parts."""
     present = [part for part in parts if len(part)]
     return joined(present).sorted() if len(present) > 1 else joined(present)
 

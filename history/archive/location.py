@@ -237,7 +237,7 @@ async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returne
 
 
 def in_background(work: Callable[..., _Returned], *arguments: Any) -> asyncio.Task[_Returned]:
-    """:func:`in_thread` as a task that nobody need wait for: it is known that it may fail."""
+    """:func:`in_thread` as a task whose failure is not reported if nobody awaits it."""
     task = asyncio.ensure_future(in_thread(work, *arguments))
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return task

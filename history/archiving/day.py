@@ -162,7 +162,7 @@ class _Stored:
 async def _compared(
     connection: asyncpg.Connection[Any], scope: Scope, files: DayFiles, changed: frozenset[int]
 ) -> _Stored:
-    """Compare what is stored with what is archived. Channels of which that is known are left out, unless changed."""
+    """Compare stored samples with archived ones. Channels that were compared before are left out, unless changed."""
     queries, day = load("archive"), files.folder.day
     stored, archived = DaySamples(connection, day), DaySamples(connection, day, files)
     known_channels = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
@@ -211,7 +211,7 @@ async def _record(
     *,
     dropped: bool,
 ) -> None:
-    """Put on record that a day is archived, and what of it may be dropped."""
+    """Record that a day is archived, and which of its samples may be dropped."""
     queries, key = load("archive"), (sealed.day, installation.number)
     async with connection.transaction():
         await connection.execute(queries["lock_packing"])

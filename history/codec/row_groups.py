@@ -266,7 +266,7 @@ def _is_inside(facts: Any, bounds: tuple[int, int]) -> bool:
 
 
 def _known(facts: Any, name: str) -> Any:
-    """Statistics of a column with its least and its greatest value, if there are such."""
+    """Statistics of a column, if they have its minimum and its maximum."""
     statistics = facts.column(_INDEX[name]).statistics
     return statistics if statistics is not None and statistics.has_min_max else None
 

@@ -95,7 +95,7 @@ class CsvFile:
         return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
 
     def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
-        """The times, with those that occur twice by the order of lines if it has to tell."""
+        """The times; local times that occur twice are resolved by the order of lines if the user says so."""
         if self._layout.times.ambiguous != "order":
             return time
         try:

@@ -159,7 +159,7 @@ class ParquetFile:
         return self._times.to_utc(us, lambda index: str(column[index]), self._times.zone)
 
     def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
-        """The times, with those that occur twice by the order of rows if it has to tell."""
+        """The times; local times that occur twice are resolved by the order of rows if the user says so."""
         if self._times.ambiguous != "order":
             return time
         with self._field(numbers, self._time_at):

@@ -121,7 +121,7 @@ async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samp
 async def _packable(
     connection: asyncpg.Connection[Any], days: list[int], channel: NDArray[np.int32], hour: Int64s
 ) -> NDArray[np.bool_]:
-    """Hours (µs) of these channels that can be packed: those of ``days`` of which nothing is stored."""
+    """Hours (µs) of these channels that can be packed: hours of ``days`` without stored samples."""
     queries = load("history_import")
     can = np.zeros(len(channel), bool)
     if not await connection.fetchval(load("packing")["try_lock_packing"]):

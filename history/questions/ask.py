@@ -91,7 +91,7 @@ def find_question(name: str) -> Question:
 
 
 def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
-    """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with those that it has."""
+    """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with the legal ones."""
     extra_options = {p.name: p for p in question.parameters if p.name not in _COMMON_PARAMETERS}
     options: dict[str, str] = {}
     rest = list(arguments)

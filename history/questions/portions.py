@@ -100,7 +100,7 @@ def _groups(request: Request) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The times of which a question reads samples: from ``first`` to ``since`` those that it compares with."""
+    """The times of which a question reads samples; from ``first`` to ``since``, only for comparison."""
 
     first: datetime
     since: datetime

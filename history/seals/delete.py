@@ -144,7 +144,7 @@ async def _planned(
 async def _amended(
     connection: asyncpg.Connection[Any], state: State, deleted_day: _Day, deletion: Deletion, started: datetime
 ) -> list[SealResult]:
-    """The amended seal of a day, once what is left is what it has to be."""
+    """The amended seal of a day, once the remaining samples are as expected."""
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
     samples_left = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))

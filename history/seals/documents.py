@@ -23,7 +23,7 @@ SIGNED = '"configurations"'  # a document with it was made by a version that sig
 
 
 def merged(former: str, now: str) -> tuple[str, list[str]]:
-    """A document with what the present one has besides, and what that is, in words. What was sealed stays as it was."""
+    """The sealed document with additions of the present one, and their description. Sealed entries do not change."""
     before, present = json.loads(former), json.loads(now)
     added = []
     for table, names in _KEYS.items():

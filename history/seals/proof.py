@@ -44,7 +44,7 @@ class AmendedHour:
 
 
 def amended_hour(samples: Samples, hour: int, day: date, late: Any, sealed: Digest) -> AmendedHour | None:
-    """Samples that came to one hour of a channel; None: without it, there is not what was sealed.
+    """Samples that were added to an hour of a channel; None: without them, the hour is not as sealed.
 
     ``samples``: those of that hour. ``late``: times of the samples that came, by receipts.
     """
@@ -97,7 +97,7 @@ async def amended_samples(
 async def amended_events(
     samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts
 ) -> tuple[list[AmendedHour], set[tuple[int, int]], dict[int, Digest]]:
-    """Hours that events came to; time and id of those of hours that are not proven; and all hours of the day."""
+    """Hours with added events; time and id of added events without proof; and all hours of the day."""
     first = microseconds(begin(samples.day))
     rows: dict[int, list[bytes]] = {}
     keys: dict[int, list[tuple[int, int]]] = {}

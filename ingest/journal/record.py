@@ -178,7 +178,7 @@ class Segment:
 
 
 def headers(path: Path) -> Iterator[Header]:
-    """The headers of a segment, in order; those that can be read, if it is dropped meanwhile."""
+    """The headers of a segment, in order; if it is dropped meanwhile, the readable ones."""
     with suppress(OSError), closing(Segment(path)) as segment:
         for _, header in segment.headers():
             yield header

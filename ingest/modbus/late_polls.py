@@ -49,7 +49,7 @@ class Coverage:
         return gaps
 
     def find_gaps(self, tags: ArrayLike, at: Int64s) -> list[LateGap]:
-        """Gaps, in order of time, of those of ``tags`` that were silent too long before ``at`` (µs)."""
+        """Gaps, in order of time, of all ``tags`` that were silent too long before ``at`` (µs)."""
         index = np.asarray(tags, np.intp)
         silence = at - self.to[index]
         late = self._read[index] & (silence > self._max_silence[index])

@@ -63,7 +63,7 @@ class SpooledBatch:
 
     @property
     def is_polled(self) -> bool:
-        """Return whether its times are those of polls, which each member of a redundant pair makes at other times."""
+        """Return whether its times are times of polls, which differ between the members of a redundant pair."""
         return self.spool == "modbus"
 
     @property

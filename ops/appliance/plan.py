@@ -174,7 +174,7 @@ async def make_plan(
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, OptionChange]:
-    """Changes by option, of tables, and of sources that both have; what may be secret in URLs is masked."""
+    """Changes by option, of tables and of sources that both plants have; possible secrets in URLs are masked."""
     old, new = dict(_options(before)), dict(_options(now))
     sources = {s.name for s in before.sources} ^ {s.name for s in now.sources}
     return {

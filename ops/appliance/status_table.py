@@ -99,7 +99,7 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
 
 
 def _source_remark(source: dict[str, Any]) -> str:
-    """Say why a source is not connected, or the first of its channels that can't be read, and what is not as usual."""
+    """Reason why a source is not connected, or its first unreadable channel, and other remarks."""
     bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
     more = (
         f"; and {count(len(bad) - _MAX_BAD_CHANNELS, 'channel')} more: status --channels"

@@ -127,7 +127,7 @@ async def _catch_up(state: State) -> None:
 
 
 def _last_words(log: Path) -> str:
-    """The server's; not those of a session, which have its user."""
+    """The last lines of the server's log, without lines of sessions, which have a user."""
     errors = re.findall(r"\] FATAL:  (.*)", log.read_text(errors="replace"))
     return errors[-1] if errors else "it exited"
 

@@ -73,7 +73,7 @@ def _create_secrets(folder: Path) -> list[str]:
 
 
 def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
-    """Name → what goes into the file. Those that repeat what is in another file come behind it."""
+    """Name → content of the file. Files that repeat the content of another one come after it."""
 
     def password_of(role: str) -> str:
         return urlsplit((folder / f"{role}_dsn").read_text().strip()).password or ""

@@ -94,7 +94,7 @@ class Archiving:
 
 
 async def _opened(installation: OwnInstallation, options: ArchiveOptions, has_days: bool) -> Location:
-    """The location, swept of what a writer that was killed left. Raises OperationError, also if it does not answer.
+    """The location, without leftovers of a killed writer. Raises OperationError, also if it does not answer.
 
     ``has_days``: whether days were archived there.
     """

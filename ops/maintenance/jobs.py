@@ -97,7 +97,7 @@ async def refresh_rollups(context: JobContext, connection: Connection) -> JobRes
 
 
 async def compress(context: JobContext, connection: Connection) -> JobResult:
-    """:func:`compress_before`: commits as it goes, so that the end of the time slice costs nothing that was done."""
+    """:func:`compress_before`: commits in small steps, so that nothing is lost at the end of the time slice."""
     current = await settings(connection)
     try:
         await compress_before(connection, current.late_until)

@@ -129,7 +129,7 @@ class Retention:
         self._aged_until: datetime | None = None
 
     async def work(self, context: JobContext, connection: Connection) -> JobResult:
-        """Drop what must go, each slice in a transaction of its own; what the time is too short for goes next time."""
+        """Drop slices, each in a transaction of its own; the next run continues if time is up."""
         deadline = time.monotonic() + _SECONDS
         dropped: list[tuple[int, int]] = []
         while True:

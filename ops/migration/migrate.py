@@ -194,7 +194,7 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
 
 
 async def check_logins(dsn: str, logins: Iterable[Login]) -> tuple[dict[str, str], list[str]]:
-    """The marks of those logins that there are, and the names of those that don't take their password."""
+    """The marks of existing logins, and the names of logins that refuse their password."""
     passwords = {login.name: login.password for login in logins}
     async with connected(dsn, "plantlog up") as connection:
         rows = await connection.fetch(load("migrate")["select_logins"], list(passwords))
@@ -209,7 +209,7 @@ async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: 
 
 
 async def _can_log_in(dsn: str) -> bool:
-    """Return whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
+    """Return whether the server accepts a login's password; refusals for other reasons count as accepted."""
     try:
         connection = await connect(dsn, "plantlog up")
     except asyncpg.InvalidAuthorizationSpecificationError:

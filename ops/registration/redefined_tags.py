@@ -94,7 +94,7 @@ def check_decisions(decisions: TagDecisions, names: Collection[str]) -> None:
 
 
 def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:
-    """Pairs of tags of which each has now what the other one had: an edit that renames them crosswise."""
+    """Pairs of tags that have exchanged their definitions: an edit that renames them crosswise."""
     facts = {row["name"]: (_facts(row["old"]), _facts(row["new"])) for row in rows}
     names_of: dict[str, list[str]] = {}
     for name, (old, _) in facts.items():

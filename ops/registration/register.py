@@ -187,7 +187,7 @@ def _source_columns(plant: Plant) -> list[list[Any]]:
 
 
 async def _set_settings(connection: asyncpg.Connection[Any], state: State, plant: Plant, installation: UUID) -> str:
-    """Apply the settings of the database, which are those of one installation; what is not applied, as text."""
+    """Apply the settings of the database, which one installation decides; returns settings not applied, as text."""
     queries, columns = load("register"), _columns(_settings(plant), 2)
     leading = await leader(connection, state)
     if leading is None:

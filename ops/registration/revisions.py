@@ -165,7 +165,7 @@ class FileSet:
 
 
 def differences(old: FileSet, new: FileSet) -> dict[str, str]:
-    """Name → what differs, of each file that differs. A file that one side lacks is ``/dev/null`` there."""
+    """Name → diff, of each file that differs. A missing file is ``/dev/null``."""
     names = sorted(old.files.keys() | new.files.keys())
     differing = (name for name in names if old.files.get(name) != new.files.get(name))
     return {name: "".join(_lines(name, old, new)) for name in differing}

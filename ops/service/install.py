@@ -159,7 +159,7 @@ def _check_state(state: State, account: pwd.struct_passwd) -> None:
 
 
 def _check_as(account: pwd.struct_passwd, state: State, config: Path) -> None:
-    """Let the user check the configuration, with all files that it names. Raises OperationError with what it says."""
+    """Let the user check the configuration, with all files that it names. Raises OperationError with its message."""
     _python_as(account, state, "from ops.cli.app import main; sys.exit(main())", "config", "check", str(config))
 
 

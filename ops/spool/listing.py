@@ -84,7 +84,7 @@ def _file(path: Path, limit: int | None) -> dict[str, Any]:
 
 
 def _journal(spool: Path) -> dict[str, Any]:
-    """Journal: bytes, time of its oldest commit (µs; None: it is empty), and what is to be replayed."""
+    """Journal: bytes, time of its oldest commit (µs; None: it is empty), and rows to be replayed."""
     files = segments(spool)
     return {
         "bytes": sum(path.stat().st_size for _, path in files if path.exists()),

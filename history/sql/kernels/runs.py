@@ -143,7 +143,7 @@ def _batch(rows: _Rows) -> Any:
 
 
 def usual_lengths(samples: Samples) -> Columns:
-    """Time (s) that 95 % of a channel's values last at most until the next one, of those that have a next one.
+    """Time (s) after which 95 % of a channel's values were followed by another one; the last value does not count.
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """

@@ -77,7 +77,7 @@ class Portion:
 
 
 def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:
-    """The samples of each channel, by time. ``portions``: those of a channel in one of them are so already."""
+    """The samples of each channel, by time. Within each of ``portions``, they are in that order already."""
     parts: dict[int, list[Samples]] = {}
     for portion in portions:
         for number, samples in portion.by_channel():

@@ -83,7 +83,7 @@ class _Tables:
         return pa.schema([(attribute.name, _TYPES[attribute.type.name]) for attribute in statement.get_attributes()])
 
     def small_table(self, name: str) -> tuple[Any, Read]:
-        """A table that has few rows: its columns, and what reads it."""
+        """A table with few rows: its columns, and a function that reads it."""
         columns = self._columns(f"select_{name}")
 
         def read(scan: Scan) -> Iterator[Any]:
@@ -92,7 +92,7 @@ class _Tables:
         return columns, read
 
     def channel_table(self, name: str, column: str) -> tuple[Any, Read]:
-        """A table of channels, with their ids in a column: its columns, and what reads those that are wanted."""
+        """A table with channel ids in a column: its columns, and a function that reads the required rows."""
         columns = self._columns(f"select_{name}")
 
         def read(scan: Scan) -> Iterator[Any]:

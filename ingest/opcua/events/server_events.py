@@ -171,7 +171,7 @@ class ServerEvents:
             await self._receiver.append(batch, notes if batch is batches[-1] else None)
 
     def _row(self, handle: int, event: ServerEvent, arrival: int, sequence: int) -> tuple[Event | None, Notes]:
-        """The row of an event, if it has one, and what to note with it."""
+        """The row of an event, if it has one, and the notes to store with it."""
         oldest, newest = self._spool.limits.bounds(arrival)
         times = (event.time, event.receive_time)
         time = next((time for time in times if time is not None and oldest <= time <= newest), arrival)

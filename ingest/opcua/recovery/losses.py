@@ -117,7 +117,7 @@ class Losses:
             await self._record_gap(start, end, "not_available", detail, channels)
 
     async def record_late(self, subscription: Subscription, sequence: int) -> None:
-        """A lost notification came after all: withdraw its gaps, but for those of others that are still lost."""
+        """A lost notification came after all: withdraw its gaps, but not the gaps of others that are still lost."""
         late = self._lost.pop((subscription.id, sequence), None)
         if late is None:
             return

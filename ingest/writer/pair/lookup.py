@@ -22,7 +22,7 @@ from schema.queries import load
 
 
 def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
-    """True if it is looked up by what it is; ``event``: this event of the batch.
+    """True if a batch, or this event of it, is looked up by its content.
 
     The other member has the same data, in batches of its own; what people do is recorded at once (``standby.py``). All
     other events are what a member reports of itself, and so are the texts that it polls.
@@ -50,7 +50,7 @@ class Lookup:
     async def missing(
         self, batches: Sequence[SpooledBatch], from_journal: Sequence[bool] = ()
     ) -> tuple[set[int], set[int]]:
-        """The batches that are not in the database, and those of them that the holder of the lease should have written.
+        """The batches that are not in the database, and which of them the holder of the lease should have written.
 
         ``from_journal``: whether each was in the database once.
         """

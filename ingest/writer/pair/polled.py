@@ -31,7 +31,7 @@ _ROW = np.dtype([(name, np.int64) for name in ("batch", "source", "channel", "ti
 
 
 async def uncovered(batches: Placed, other: int, fetch: Fetch) -> tuple[set[int], set[int]]:
-    """Indices of batches with rows that member ``other`` does not cover, and of those that it will not.
+    """Indices of batches with rows that member ``other`` does not cover, and of batches that it never will.
 
     These are in its gaps, or it has been silent about them for longer than it would be without a gap.
     """

@@ -70,7 +70,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _File:
-    """One spool file, or a request to look up what the journal has, and what was read of it."""
+    """One spool file, or a request to look up batches of the journal, with the batches read from it."""
 
     reader: SpoolReader | ReplayReader
     waiting: list[_Waiting] = field(default_factory=list)
@@ -230,7 +230,7 @@ class Standby:
                             self.sources.add(spooled.batch.source_id)
 
     def _delete(self, dropped: dict[int, list[SpooledBatch]]) -> None:
-        """Move what was dropped to the journal, but for what is known from it, and what a member reports of itself."""
+        """Move dropped batches to the journal, except batches that come from it and self-reports of a member."""
         kept = [
             (
                 path,

@@ -83,7 +83,7 @@ def total_backlog(folder: Path) -> SpoolBacklog:
 
 
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
-    """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
+    """Spool → its backlog; spools of backfilled values are left out, because they wait for everything else."""
     by_source: dict[str, SpoolBacklog] = {}
     # The standby of a redundant pair keeps what the other member has not written yet: that waits for nothing here. Both
     # keep the newest states of their sources.

@@ -44,7 +44,7 @@ class Observation:
 
     @property
     def lag(self) -> float:
-        """Seconds for which the oldest batch of those that are read waits."""
+        """Seconds for which the oldest batch of the sources that are read has waited."""
         return max((wait.seconds for spool, wait in self.backlogs.items() if not spool.startswith(_PUSH)), default=0.0)
 
     @property
