@@ -131,7 +131,12 @@ class RepeatedTimestamps:
         dated = keep & ~same
         self._first[p[dated]] = np.where(time[dated] == s[dated], v[dated], -1)
         self._first_value[p[dated]] = value[order][dated]
-        gaps, conflicts = self._refuse(p[refused], last_time[refused], value[order][refused], q[refused], arrival)
+        latest = np.maximum.accumulate(np.where(keep, rows, -1))  # row of the sample that was kept last
+        is_here = latest >= np.maximum.accumulate(np.where(begins, rows, 0))
+        kept_value = np.where(is_here, value[order][latest], self._value[p])
+        kept_status = np.where(is_here, q[latest], self._status[p])
+        kept = last_time[refused], kept_value[refused], kept_status[refused]
+        gaps, conflicts = self._refuse(p[refused], kept, value[order][refused], q[refused], arrival)
         self._receive(p[keep], s[keep], v[keep], value[order][keep], q[keep], time[keep])
         keep &= (
             (time != self._on_disk[p])
@@ -153,15 +158,24 @@ class RepeatedTimestamps:
         self._time[position] = np.where(self.repeats[position], np.maximum(self._time[position], time), time)
 
     def _refuse(
-        self, position: UInt32s, last: Int64s, value: Float64s, status: UInt32s, arrival: int
+        self,
+        position: UInt32s,
+        kept: tuple[Int64s, Float64s, UInt32s],
+        value: Float64s,
+        status: UInt32s,
+        arrival: int,
     ) -> tuple[list[tuple[int, int]], list[Event]]:
-        """Refused values, sorted by position: the gaps that begin, and the conflicts to record."""
+        """Refused values, sorted by position: the gaps that begin, and the conflicts to record.
+
+        ``kept``: times, values and statuses of the samples that were kept before them.
+        """
         if not len(position):
             return [], []
         metrics.conflicts.inc(len(position))
         positions, first, count = np.unique(position, return_index=True, return_counts=True)
         begin = np.isinf(self._refused_at[positions])
         channels = self._tags.ids[positions]
+        last, kept_value, kept_status = kept
         gaps = list(zip(channels[begin].tolist(), last[first[begin]].tolist(), strict=True))
         before = self._count[positions]
         self._count[positions] = before + count
@@ -171,8 +185,8 @@ class RepeatedTimestamps:
             i, row = int(positions[k]), int(first[k] + count[k]) - 1
             detail = {
                 "at": iso(int(last[row])),
-                "kept_value": repr(float(self._value[i])),
-                "kept_status": f"0x{int(self._status[i]):08X}",
+                "kept_value": repr(float(kept_value[row])),
+                "kept_status": f"0x{int(kept_status[row]):08X}",
                 "refused_value": repr(float(value[row])),
                 "refused_status": f"0x{int(status[row]):08X}",
                 "refused": int(self._count[i]),

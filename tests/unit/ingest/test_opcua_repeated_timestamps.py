@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.batch import Event
 from ingest.opcua.subscription.repeated_timestamps import Dated, RepeatedTimestamps
 from tests.unit.ingest.test_opcua_clocks import TAGS
 
@@ -180,3 +181,15 @@ def test_conflict_at_a_time_after_the_year_9999_is_recorded() -> None:
     channels, time = Channels(), 2**59  # µs, as a source timestamp of 64 bits can say
     (event,) = channels.add((1, time, 0, 0.5), (1, time, 0, 0.75)).conflicts
     assert event.detail["at"] == str(time)
+
+
+@pytest.mark.parametrize("messages", [[[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0, 3.0]]])
+def test_conflict_names_the_value_that_is_stored(messages: list[list[float]]) -> None:
+    channels = Channels()
+    channels.add((1, 6, 0, 0.5))
+    conflicts: list[Event] = []
+    for values in messages:
+        later = [(1, 8, 0, 9.0)] if values is messages[-1] else []
+        conflicts += channels.add(*((1, 7, 0, value) for value in values), *later).conflicts
+    assert {event.detail["kept_value"] for event in conflicts} == {"1.0"}
+    assert channels.table == {(1, 6): 0.5, (1, 7): 1.0, (1, 8): 9.0}
