@@ -1,1 +1,1 @@
-"""Dashboards as JSON files, their generator, and the viewer for sites without Grafana."""
+"""Dashboards as JSON files with their queries, and the viewer for sites without Grafana."""

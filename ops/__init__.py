@@ -1,1 +1,1 @@
-"""Running the appliance: launcher commands, PostgreSQL, supervision, status, benchmarks."""
+"""Life of an appliance: commands, start and stop, registration, maintenance, backup, its PostgreSQL."""

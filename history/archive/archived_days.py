@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from core.errors import OperationError
 from history.archive.channel_table import PLACE
-from history.archive.configured import location_in_force
+from history.archive.configured_location import location_in_force
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, read_manifest

@@ -24,7 +24,7 @@ from ops import health
 from ops.appliance.plan import Plan, make_plan
 from ops.appliance.readiness import Progress, wait_until_configured, wait_until_ready
 from ops.appliance.refusals import check_same_plant
-from ops.appliance.registered import is_as_registered, register_plant
+from ops.appliance.registration_record import is_as_registered, register_plant
 from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import UpOptions, deployment_for, state_folder_lock, up

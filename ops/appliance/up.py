@@ -41,7 +41,7 @@ from ops.appliance.readiness import (
     wait_until_configured,
     wait_until_ready,
 )
-from ops.appliance.registered import register_plant, why_database_is_needed
+from ops.appliance.registration_record import register_plant, why_database_is_needed
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import Program, Supervisor
 from ops.backup import repository

@@ -12,7 +12,7 @@ from core.config.snapshot import in_force
 from core.errors import NotAsSealed, OperationError
 from core.formatting import count
 from core.scheduling import lower_priority
-from history.archive.configured import location_of
+from history.archive.configured_location import location_of
 from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, claim, remove_leftovers, unfinished_days
 from history.archiving.day import OwnInstallation, archive_day, own_installation

@@ -21,7 +21,7 @@ from core.config import snapshot
 from core.config.load import load_with_digests
 from core.errors import DatabaseError, NotConfirmed, OperationError
 from core.paths import State
-from ops.appliance.registered import register_plant
+from ops.appliance.registration_record import register_plant
 from ops.appliance.steps import Step
 from ops.cli.config import app
 from ops.deployment import Deployment

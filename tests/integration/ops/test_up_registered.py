@@ -14,7 +14,7 @@ from core.errors import DatabaseAway, DatabaseError
 from core.paths import State
 from ops.appliance import programs
 from ops.appliance.database import Database as ApplianceDatabase
-from ops.appliance.registered import register_plant, why_database_is_needed
+from ops.appliance.registration_record import register_plant, why_database_is_needed
 from ops.appliance.steps import Step
 from ops.deployment import Deployment
 from ops.registration.redefined_tags import TagDecisions
