@@ -1,4 +1,4 @@
--- Packing closed hours, and minutes of closed days, as owner. history/codec/packed_table.py and
+-- Packing closed hours, and minutes of closed days, as owner. history/codec/packed_hours.py and
 -- ops/maintenance/packing.py run them.
 
 -- name: try_lock_packing

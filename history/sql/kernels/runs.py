@@ -56,7 +56,7 @@ class Runs:
         return _Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number)
 
     def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
-        """Batches of the runs. ``parts``: what :meth:`of_parts` returned of samples that follow each other."""
+        """Batches of the runs. ``parts``: what :meth:`compute_parts` returned of samples that follow each other."""
         for rows in self._joined(map(_Rows.of_batch, parts)):
             yield _batch(rows)
 
