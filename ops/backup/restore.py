@@ -182,7 +182,7 @@ async def bring_up_to_date(connection: asyncpg.Connection[Any], folder: Path) ->
 def _notes(
     source: int, newest: int | None, gaps: list[tuple[int | None, int, str, str]], before: dict[str, str]
 ) -> dict[str, str]:
-    """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/subscription/subscription_state.py``)."""
+    """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/subscription``)."""
     notes = {f"gaps:{source}": open_gaps_note(gaps)}
     for name, value in before.items():
         if newest is not None and name == f"heard:{source}":

@@ -24,6 +24,7 @@ from tests import docs
 
 APP = command_line.application()
 ROOT: Any = typer.main.get_command(APP)
+_CODE_FILE = re.compile(r"(?<![\w./{}-])(?:[\w-]+/)+[\w-]+\.(?:py|sql)\b")
 MADE = {CHECKOUT / "ops/prometheus/targets/native.json"}  # by a command that stands beside it
 PASSED_ON = {"psql", "lab simulator", "test"}  # their arguments go to another program
 SQL = CHECKOUT / "docs" / "sql.md"
@@ -136,6 +137,16 @@ def test_every_mentioned_file_exists() -> None:
     files = set(docs.files())
     assert len(files) > 30, "the documentation is read wrongly"
     assert [str(file) for file in sorted(files - MADE) if not file.exists()] == []
+
+
+def test_every_file_that_code_mentions_exists() -> None:
+    """In docstrings, comments and the headers of SQL, from any folder on."""
+    rooms = ("core", "dashboards", "history", "ingest", "lab", "ops", "schema", "simulator")
+    sources = [path for room in rooms for path in (CHECKOUT / room).rglob("*.*") if path.suffix in (".py", ".sql")]
+    files = [f"/{path}" for path in sources]
+    named = {(path, name) for path in sources for name in _CODE_FILE.findall(path.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert sorted((str(path), name) for path, name in named if not any(f.endswith(f"/{name}") for f in files)) == []
 
 
 def test_every_mentioned_module_exists() -> None:
