@@ -8,7 +8,8 @@ from operator import attrgetter
 from urllib.parse import urlsplit
 
 from core.addresses import OPCUA_PORT, reachable
-from core.config import certificate_files, modbus_address, modbus_tls, node_address, push_address, repositories
+from core.config import certificate_files, modbus_tls, repositories
+from core.config.addresses import modbus_address, node_address, push_address
 from core.config.base import fields_of
 from core.config.explain import Fault, shown
 from core.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions

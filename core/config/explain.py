@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from core.config import modbus_address
+from core.config.addresses import modbus_address
 from core.config.base import fields_of
 from core.config.quantities import (
     AGE_LEGAL,

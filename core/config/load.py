@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
-from core.config import contradictions, modbus_address, repositories
+from core.config import contradictions, repositories
+from core.config.addresses import modbus_address
 from core.config.base import fields_of
 from core.config.document import Document
 from core.config.explain import UNKNOWN_OPTION, did_you_mean, invalid_value, legal_values, shown

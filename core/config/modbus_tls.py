@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.config import certificate_files
+from core.config.addresses.modbus_address import TlsOptions
 from core.config.explain import Fault, shown
-from core.config.modbus_address import TlsOptions
 from core.config.sources import ModbusSource
 
 _OPTIONS = ("server_certificate", "accept", "client_certificate_file", "client_key_file")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from core.config import modbus_address
+from core.config.addresses import modbus_address
 from core.config.model import HealthOptions, Plant
 from core.config.sources import ModbusSource, OpcuaSource, PushSource, Source, SourceKind
 

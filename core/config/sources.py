@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
+from core.config.addresses.modbus_address import PATTERN
+from core.config.addresses.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
 from core.config.base import Frozen, Name, Text, fields_of
-from core.config.modbus_address import PATTERN
 from core.config.quantities import Duration, Patterns, StatusCodes, StatusPlace, Texts, parse_texts
-from core.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -190,7 +190,7 @@ class OpcuaTag(Tag):
 
     @property
     def path(self) -> str:
-        """The channel's part of the variable's value, see ``core.config.value_path``."""
+        """The channel's part of the variable's value, see ``core.config.addresses.value_path``."""
         return joined(self.member, self.index)
 
     @property

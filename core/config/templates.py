@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from core.config import node_address
+from core.config.addresses import node_address
 from core.config.explain import Fault, csv_fault, did_you_mean, read_text, shortened, shown
 from core.errors import Problem
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from core.config.value_path import Indexes, flat_index
+from core.config.addresses.value_path import Indexes, flat_index
 from core.errors import DecodeError
 
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01

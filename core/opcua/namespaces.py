@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from asyncua import Client, ua
 
-from core.config import node_address
-from core.config.node_address import NodeAddress
+from core.config.addresses import node_address
+from core.config.addresses.node_address import NodeAddress
 from core.errors import SourceError
 from core.opcua.service import read
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from core.config.value_path import Indexes, Path
+from core.config.addresses.value_path import Indexes, Path
 from core.errors import DecodeError
 from core.opcua.binary import SIZES, Element, Reader
 from core.opcua.text import FORMS

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from core.config.node_address import escaped
+from core.config.addresses.node_address import escaped
 from core.errors import DecodeError
 from core.opcua.binary import Reader
 

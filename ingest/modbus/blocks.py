@@ -21,7 +21,7 @@ from typing import Any
 
 from core.backoff import Backoff, after_refusal
 from core.clock import boot_seconds
-from core.config.modbus_address import parse
+from core.config.addresses.modbus_address import parse
 from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split, unambiguous

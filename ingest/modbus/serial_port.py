@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.accounts import account_name
-from core.config.modbus_address import ModbusAddress
+from core.config.addresses.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
 _PARITY = {"N": 0, "E": termios.PARENB, "O": termios.PARENB | termios.PARODD}

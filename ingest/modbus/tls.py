@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from core import tls
 from core.certificates.identity import identity, key_pem, paths
-from core.config.modbus_address import ModbusAddress, TlsOptions
+from core.config.addresses.modbus_address import ModbusAddress, TlsOptions
 from core.errors import SourceError
 from core.timeouts import within
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED, BAD_TIMEOUT, ConnectionLost

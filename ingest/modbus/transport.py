@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.addresses import unreachable
-from core.config.modbus_address import ModbusAddress, TlsOptions, parse
+from core.config.addresses.modbus_address import ModbusAddress, TlsOptions, parse
 from core.timeouts import within
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import FUNCTIONS, Frame, TcpFramer, registers

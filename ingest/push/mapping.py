@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from core.batch import MAX_INCREMENT, CountBatch, Event, Int64s, sequence_of
-from core.config.push_address import encoded
+from core.config.addresses.push_address import encoded
 from core.config.sources import CHANNEL_NAME_LENGTH, ChannelKind
 from core.samples import Samples
 from core.status_words import UNCERTAIN, status_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from core.config.addresses.modbus_address import parse
 from core.config.files import named_files
-from core.config.modbus_address import parse
 from core.config.model import Plant
 from core.errors import OperationError
 from core.paths import CHECKOUT

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s, UInt32s, is_rounded
-from core.config.value_path import Indexes
+from core.config.addresses.value_path import Indexes
 from core.errors import DecodeError
 from core.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
 from core.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element

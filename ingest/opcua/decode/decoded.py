@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s, UInt32s
-from core.config.value_path import Indexes
+from core.config.addresses.value_path import Indexes
 
 if TYPE_CHECKING:
     from ingest.opcua.decode.members import Picker

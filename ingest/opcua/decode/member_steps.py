@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
-from core.config.value_path import Indexes, Path, flat_index
+from core.config.addresses.value_path import Indexes, Path, flat_index
 from core.opcua.binary import Reader
 from core.opcua.structure import NUMBERS, Field, Structure, present_fields, read_lengths, skip, union_field
 from core.opcua.text import FORMS

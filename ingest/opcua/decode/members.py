@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import UInt32s
-from core.config.value_path import Indexes, Path, flat_index, parse, split
+from core.config.addresses.value_path import Indexes, Path, flat_index, parse, split
 from core.errors import DecodeError
 from core.opcua.binary import Reader
 from core.opcua.structure import (
@@ -49,7 +49,7 @@ class MemberChannel:
     """A channel that is a member of a structure or of an element, or an element itself."""
 
     channel: int
-    path: str  # see ``core.config.value_path``
+    path: str  # see ``core.config.addresses.value_path``
 
 
 class Picker:

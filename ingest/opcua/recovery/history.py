@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 from asyncua import Client, ua
 
+from core.config.addresses.value_path import parse_index
 from core.config.sources import OpcuaSource, OpcuaTag
-from core.config.value_path import parse_index
 from core.opcua.binary import Reader, response_header
 from core.opcua.service import call, index_range_of, read_value, send
 from core.timestamps import microseconds, utc

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field
 from secrets import randbits
 from typing import Any, TypeAlias
 
-from core.config.value_path import joined
+from core.config.addresses.value_path import joined
 from core.errors import SourceError
 from core.opcua.namespaces import Namespaces
 from core.opcua.service import Operations

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.config.addresses.value_path import Indexes, parse_index
 from core.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
-from core.config.value_path import Indexes, parse_index
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.versions import NO_VERSIONS

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from core.config.addresses.value_path import flat_index, parse_index
 from core.config.sources import ChannelKind, OpcuaTag
 from core.config.templates import TagLocation
-from core.config.value_path import flat_index, parse_index
 from core.errors import SourceError
 from ops.registration.discovery.discover import Discovered, SkippedVariable
 from ops.registration.discovery.variable import lengths_text

@@ -13,10 +13,10 @@ from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
 
-from core.config import node_address
+from core.config.addresses import node_address
+from core.config.addresses.value_path import Indexes
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.config.tags import write_rows
-from core.config.value_path import Indexes
 from core.errors import SourceError
 from core.opcua.browse import Browser
 from core.opcua.namespaces import Namespaces, read_namespaces

@@ -10,8 +10,8 @@ from typing import Any
 
 from asyncua import ua
 
+from core.config.addresses.value_path import Indexes, flat_index, parse, split
 from core.config.sources import ChannelKind, OpcuaTag
-from core.config.value_path import Indexes, flat_index, parse, split
 from core.opcua.browse import Browser
 from core.opcua.definitions import Definitions
 from core.opcua.structure import NO_ARRAY, STRUCTURE, Field, Structure, locate, reads_element

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from core.config import node_address
+from core.config.addresses import node_address
 from core.config.sources import ChannelKind
 from core.errors import OperationError
 from ops.registration.tag_import.imported import Imported, ImportedSource, NotImported, read_json

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.config import node_address
+from core.config.addresses import node_address
+from core.config.addresses.value_path import INDEX_PATTERN
 from core.config.sources import SecurityPolicy
-from core.config.value_path import INDEX_PATTERN
 from core.errors import OperationError
 from ops.registration.tag_import.imported import Imported, ImportedSource, NotImported, read_json
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymodbus.framer.rtu import FramerRTU
 
-from core.config.modbus_address import ModbusAddress, parse
+from core.config.addresses.modbus_address import ModbusAddress, parse
 from core.errors import SourceError
 from ingest.modbus import transport
 from ingest.modbus.failures import ConnectionLost

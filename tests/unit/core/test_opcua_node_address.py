@@ -11,7 +11,7 @@ from asyncua import ua
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.node_address import NodeAddress, fault, in_cell, namespace_uri, parse
+from core.config.addresses.node_address import NodeAddress, fault, in_cell, namespace_uri, parse
 from core.config.sources import OpcuaTag
 from core.config.tags import read_tags, write_rows
 from core.errors import Problem, SourceError

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from core.config.addresses.value_path import Path, flat_index, joined, parse, parse_index, split
 from core.config.sources import OpcuaTag
-from core.config.value_path import Path, flat_index, joined, parse, parse_index, split
 
 INDEXES = st.lists(st.integers(0, 999_999_999), min_size=1, max_size=3).map(tuple)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size=1, max_size=4)

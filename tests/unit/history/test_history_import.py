@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.push_address import encoded
+from core.config.addresses.push_address import encoded
 from core.errors import OperationError
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, utc

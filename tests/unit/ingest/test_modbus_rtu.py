@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymodbus.framer.rtu import FramerRTU
 
-from core.config.modbus_address import AddressError, ModbusAddress, parse
+from core.config.addresses.modbus_address import AddressError, ModbusAddress, parse
 from core.config.sources import ModbusTag
 from ingest.modbus.frame import Frame, response_size
 from ingest.modbus.plan import Read, plan, unambiguous

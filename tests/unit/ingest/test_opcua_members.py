@@ -17,7 +17,7 @@ from asyncua.ua.ua_binary import struct_to_binary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.value_path import parse
+from core.config.addresses.value_path import parse
 from core.errors import DecodeError
 from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import microseconds

@@ -1,0 +1,1 @@
+"""Addresses of channels and devices in a configuration, as text and in parts."""
