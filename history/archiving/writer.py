@@ -28,9 +28,9 @@ from history.archive.manifest import (
     footer_crc32,
     remove_leftovers,
 )
+from history.archive.parquet_writers import RowFile
 from history.archive.sample_file import SampleWriter
 from history.archiving.verify import problems_of
-from history.reading import parquet
 from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import gap_rows, slices
 from history.reading.scope import Scope
@@ -204,7 +204,7 @@ class DayWriter:
             rows += len(new_rows)
 
         with self._location.created(f"{self._folder.incoming}/{path}") as sink:
-            file = parquet.RowFile(sink, schema)
+            file = RowFile(sink, schema)
             try:
                 yield add
                 file.close(self._folder.identity(table))

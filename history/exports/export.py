@@ -21,7 +21,7 @@ from core.paths import State
 from core.timestamps import begin, microseconds
 from history import standalone
 from history.archive.archived_days import ArchivedDays
-from history.reading import parquet
+from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile, best_encoding
 from history.reading.day_samples import DaySamples
 from history.reading.reader import by_label, connect, gap_rows, has_data, hour_digests, seal_time
 from history.reading.scope import Scope, choose, load_scope
@@ -141,7 +141,7 @@ class _Export:
         probed = await self.stored.read(probe, range(12, 13))
         rows = differs = 0
         with ExitStack() as stack:
-            file = parquet.SampleFile(path, parquet.best_encoding(probed.values()))
+            file = SampleFile(path, best_encoding(probed.values()))
             stack.callback(file.abandon)
             async for channel, samples in self.stored.stream(channels):
                 for (_, name, unit), part in by_label(samples, labels.get(channel, [(0, "", "")])):
@@ -160,7 +160,7 @@ class _Export:
         rows: list[tuple[Any, ...]] = []
         total, first = 0, microseconds(begin(self.sealed.day))
         with ExitStack() as stack:
-            file = parquet.RowFile(path, parquet.EVENTS)
+            file = RowFile(path, EVENTS)
             stack.callback(file.abandon)
             async for values in self.stored.event_rows(self.scope):
                 rows.append(values)
@@ -182,7 +182,7 @@ class _Export:
         """Rows written, 1 where they differ."""
         rows = await gap_rows(self.stored.connection, self.sealed.day, self.scope)
         with ExitStack() as stack:
-            file = parquet.RowFile(path, parquet.GAPS)
+            file = RowFile(path, GAPS)
             stack.callback(file.abandon)
             file.write(rows)
             file.close({METADATA: self._bundle("gaps", frozenset()).encode()})

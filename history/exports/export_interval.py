@@ -22,8 +22,8 @@ from core.formatting import count
 from core.paths import State
 from core.timestamps import begin, microseconds
 from history.archive.archived_days import ArchivedDays
+from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
 from history.exports.export import new_files
-from history.reading import parquet
 from history.reading.day_samples import DaySamples
 from history.reading.reader import by_label, connect, hour_digests
 from history.reading.scope import Scope, choose, load_scope
@@ -130,8 +130,8 @@ class _Writer:
         days: list[ExportedDay] = []
         n_samples = n_events = 0
         with ExitStack() as stack:
-            samples = parquet.SampleFile(samples_path, "byte_stream_split")
-            events, gaps = parquet.RowFile(events_path, parquet.EVENTS), parquet.RowFile(gaps_path, parquet.GAPS)
+            samples = SampleFile(samples_path, "byte_stream_split")
+            events, gaps = RowFile(events_path, EVENTS), RowFile(gaps_path, GAPS)
             for file in (samples, events, gaps):
                 stack.callback(file.abandon)
             for day in self.interval.days():
@@ -154,7 +154,7 @@ class _Writer:
         counts = [n_samples, n_events, len(gap_rows)]
         return IntervalResult(list(zip(paths, counts, strict=True)), days)
 
-    async def _samples(self, file: parquet.SampleFile, stored: DaySamples, sealed: SealedDay | None) -> tuple[int, int]:
+    async def _samples(self, file: SampleFile, stored: DaySamples, sealed: SealedDay | None) -> tuple[int, int]:
         """Rows written, and whole hours of channels that are not as sealed."""
         day, whole_hours = stored.day, set(self.interval.hours(stored.day, inside=True))
         labels = await self._labels(day, sealed)

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from core.timestamps import begin, microseconds
 from history.codec.row_groups import TIME
-from history.reading.parquet import EVENTS
 from history.sql.sources.reader import Reader
 from history.sql.sources.samples import SAMPLES, SampleSource
 from history.sql.sources.scan import Scan, ScannedTable, Scans
+from history.standalone import schema_of
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
+_EVENTS = schema_of("events")
 _MAX_ROWS = 50_000  # of rollups, in memory as Python's objects
 _TYPES: Mapping[str, Any] = {
     "bool": pa.bool_(),
@@ -39,7 +40,7 @@ def tables(reader: Reader, source: SampleSource, scans: Scans, once: bool) -> di
     together."""
     readers = _Tables(reader, source)
     others = {
-        "event": (EVENTS, readers.events),
+        "event": (_EVENTS, readers.events),
         **{name: readers.rollups(name) for name in _ROLLUPS},
     }
     small = {
@@ -139,7 +140,7 @@ class _Tables:
                     if microseconds(first) <= row[0] < microseconds(last):
                         rows_by_key.setdefault((row[0], row[1]), row)
             if rows_by_key:
-                yield _batch([rows_by_key[key] for key in sorted(rows_by_key)], EVENTS, scan)
+                yield _batch([rows_by_key[key] for key in sorted(rows_by_key)], _EVENTS, scan)
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], [day]):

@@ -21,7 +21,7 @@ from core.paths import CHECKOUT
 from core.samples import Samples
 from core.timestamps import begin, microseconds
 from history import standalone
-from history.reading.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
+from history.archive.parquet_writers import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from history.reading.reader import hour_digests
 from history.seals.receipts import bits
 from history.seals.report import DayReport, Finding, Report

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.samples import Samples
 from core.timestamps import begin, microseconds
-from history.reading.parquet import SampleFile
+from history.archive.parquet_writers import SampleFile
 from history.reading.reader import hour_digests, read
 from history.standalone import sample_hours, tagged_hash
 from tests.integration.history.evidence.plant import DAY, SealedPlant

@@ -1,4 +1,4 @@
-"""Parquet, at the one place where pyarrow (which has no types) is called to write."""
+"""Writers of Parquet files: exported samples, events and gaps. All calls of pyarrow (which has no types) are here."""
 
 from __future__ import annotations
 
