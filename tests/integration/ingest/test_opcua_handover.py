@@ -143,9 +143,12 @@ async def test_killed_collector_stores_no_value_a_second_time_under_another_time
 async def test_collector_killed_while_a_message_is_requested_stores_later_ones_once(
     dated_by: TimeOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first message of a second is lost and requested, later ones come meanwhile, and the collector is killed."""
+    """The first message of a second is lost and requested, later ones come meanwhile, and the collector is killed.
+
+    Only messages of the same subscription wait for it.
+    """
     second = (now_us() // 1_000_000 - 60) * 1_000_000
-    tags = [OURS[0] if dated_by == "server" else replace(OURS[0], time=dated_by)]
+    tags = [OURS[0] if dated_by == "server" else replace(OURS[0], time=dated_by), replace(OURS[1], interval=0.5)]
     messages: list[int] = []
     may_request = asyncio.Event()
 
@@ -173,8 +176,9 @@ async def test_collector_killed_while_a_message_is_requested_stores_later_ones_o
 
         address = f"opc.tcp://127.0.0.1:{port}/"
         options: dict[str, Any] = {"insecure": True, "publish_requests": 5}
+        await server.write(1, False, second, 0)
         async with collecting(address, tags, tmp_path / "pki", **options) as (kept, status):
-            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+            await until(lambda: status.state == "connected" and status.open_gaps == 0 and bool(kept.samples(1)))
             for value, milliseconds in ((1, 10), (2, 500)):
                 await write(value, 0, milliseconds)
                 await kept.until(lambda value=value: has(kept, value))  # type: ignore[misc]
@@ -186,6 +190,8 @@ async def test_collector_killed_while_a_message_is_requested_stores_later_ones_o
                 before = len(messages)
                 await write(value, 1, milliseconds)
                 await until(lambda before=before: len(messages) > before)
+            await server.write(1, True, second + 1, 0)
+            await kept.until(lambda: any(v == 1 for _, v, _ in kept.samples(1)))
             assert not has(kept, 3)
             killed = MemoryAppender(deepcopy(kept.notes))
             killed.batches = list(kept.batches)
