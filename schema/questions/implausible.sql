@@ -42,7 +42,7 @@ twins AS (
       ON b.quantity = a.quantity AND b.unit = a.unit AND b.kind = a.kind AND b.name <> a.name
      AND split_part(b.unit_path, '/', -1) = split_part(a.unit_path, '/', -1)
     -- Each pair once, even if only one of the two is selected.
-    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM selected AS w))
+    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT sel.channel_id FROM selected AS sel))
 ),
 required_channels AS (
     SELECT DISTINCT n.channel_id

@@ -30,8 +30,8 @@ texts AS (
     SELECT e.channel_id, e.time, e.text AS value,
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
     FROM event AS e
-    JOIN selected AS w ON w.channel_id = e.channel_id
-    WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
+    JOIN selected AS sel ON sel.channel_id = e.channel_id
+    WHERE sel.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
       AND e.time < until
 ),
 -- The first value is not a change, but the time for which it was held counts.
@@ -50,14 +50,14 @@ changes AS (
     WINDOW of_channel AS (PARTITION BY v.channel_id ORDER BY v.time),
            of_channel_whole AS (PARTITION BY v.channel_id)
 )
-SELECT c.time, w.name AS channel,
-       CASE w.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END
+SELECT c.time, sel.name AS channel,
+       CASE sel.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END
        || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
                THEN ', rounded' ELSE '' END AS what,
        c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before
 FROM changes AS c
-JOIN selected AS w ON w.channel_id = c.channel_id
+JOIN selected AS sel ON sel.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since
   AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold);
 

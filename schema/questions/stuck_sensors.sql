@@ -31,13 +31,13 @@ runs AS MATERIALIZED (
     FROM runs_of(channel_ids(channels), since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
 ),
 long_runs AS MATERIALIZED (
-    SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, w.ends) AS to_time
+    SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, sel.ends) AS to_time
     FROM runs AS r
-    JOIN selected AS w ON w.channel_id = r.channel_id
-    WHERE coalesce(r.next_time, w.ends) > since AND coalesce(r.next_time, w.ends) - r.from_time >= hold
+    JOIN selected AS sel ON sel.channel_id = r.channel_id
+    WHERE coalesce(r.next_time, sel.ends) > since AND coalesce(r.next_time, sel.ends) - r.from_time >= hold
       AND NOT EXISTS (FROM gaps_of(channels) AS g
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
-                        AND g.from_time < coalesce(r.next_time, w.ends)
+                        AND g.from_time < coalesce(r.next_time, sel.ends)
                         AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
 -- Few sensors change often and were held for long. Only of these it matters what is usual.
@@ -73,18 +73,18 @@ pushed AS (
           HAVING count(*) > 0) AS l
 ),
 silences AS MATERIALIZED (
-    SELECT p.channel_id, p.from_time, least(p.to_time, w.ends) AS to_time
+    SELECT p.channel_id, p.from_time, least(p.to_time, sel.ends) AS to_time
     FROM pushed AS p
-    JOIN selected AS w ON w.channel_id = p.channel_id
-    WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
+    JOIN selected AS sel ON sel.channel_id = p.channel_id
+    WHERE (epoch_us(least(p.to_time, sel.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
 ),
 repeated_timestamps AS (
-    SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,
+    SELECT t.channel_id, t.value, t.from_time, least(t.to_time, sel.ends) AS to_time,
            'its time stands still at ' || strftime(t.at, '%Y-%m-%d %H:%M:%S UTC') || ': '
            || t.refused || ' or more values were not kept' AS note
     FROM frozen_timestamps(since, until) AS t
-    JOIN selected AS w ON w.channel_id = t.channel_id
-    WHERE least(t.to_time, w.ends) - t.from_time >= hold AND least(t.to_time, w.ends) > since
+    JOIN selected AS sel ON sel.channel_id = t.channel_id
+    WHERE least(t.to_time, sel.ends) - t.from_time >= hold AND least(t.to_time, sel.ends) > since
 ),
 stuck AS (
     SELECT l.channel_id, l.value, l.from_time, l.to_time, l.times, NULL AS note
@@ -100,8 +100,8 @@ stuck AS (
 neighbours AS MATERIALIZED ( -- few; otherwise all samples may be joined with all other sensors of their unit first
     SELECT s.channel_id, s.from_time, s.to_time, o.channel_id AS other
     FROM stuck AS s
-    JOIN selected AS w ON w.channel_id = s.channel_id
-    JOIN selected AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
+    JOIN selected AS sel ON sel.channel_id = s.channel_id
+    JOIN selected AS o ON o.unit_path = sel.unit_path AND o.channel_id <> sel.channel_id
 ),
 -- Another sensor has not changed if one value was held all the time.
 moving_neighbours AS (
@@ -115,12 +115,12 @@ moving_neighbours AS (
                         AND coalesce(r.next_time, 'infinity') >= o.to_time)
     GROUP BY o.channel_id, o.from_time
 )
-SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value,
+SELECT sel.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value,
        unit_at(s.channel_id, s.from_time, patterns := channels) AS unit, s.times AS times_usual,
-       coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
+       coalesce(s.value <= sel.low OR s.value >= sel.high, false) AS at_range_limit,
        coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s
-JOIN selected AS w ON w.channel_id = s.channel_id
+JOIN selected AS sel ON sel.channel_id = s.channel_id
 LEFT JOIN moving_neighbours AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
 
 SELECT *

@@ -23,21 +23,21 @@ selected AS (
 -- Events and gaps of a whole source are included if one of the channels belongs to it.
 sources AS (
     SELECT DISTINCT c.source_id
-    FROM selected AS w
-    JOIN channel AS c ON c.id = w.channel_id
+    FROM selected AS sel
+    JOIN channel AS c ON c.id = sel.channel_id
     WHERE channels IS NULL OR c.id IN channel_ids(channels)
 ),
 matching AS (
-    SELECT e.time, e.id, e.type AS what, coalesce(w.name, s.name, '') AS channel,
+    SELECT e.time, e.id, e.type AS what, coalesce(sel.name, s.name, '') AS channel,
            concat_ws(': ', nullif(e.text, ''), detail_text(e.detail)) AS detail,
            count(*) FILTER (WHERE e.type IN ('text', 'conflict')) OVER (PARTITION BY e.channel_id, e.type) > busy
-           AND w.channel_id IS NOT NULL AS many
+           AND sel.channel_id IS NOT NULL AS many
     FROM event AS e
-    LEFT JOIN selected AS w ON w.channel_id = e.channel_id
+    LEFT JOIN selected AS sel ON sel.channel_id = e.channel_id
     LEFT JOIN source AS s ON s.id = e.source_id
     WHERE e.time >= since AND e.time < until AND e.type <> 'counter_reset' -- the samples tell these
-      AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
-      AND (w.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
+      AND (sel.channel_id IS NOT NULL OR e.channel_id IS NULL)
+      AND (sel.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
 ),
 events AS (
     SELECT s.time, s.id, s.what, s.channel, s.detail FROM matching AS s WHERE NOT s.many
@@ -73,14 +73,14 @@ qualities AS (
 ),
 moves AS (
     SELECT c.channel_id, c.time,
-           CASE WHEN w.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
+           CASE WHEN sel.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
            rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
            || unit_at(c.channel_id, c.time, patterns := channels) AS detail
     FROM changes AS c
-    JOIN selected AS w ON w.channel_id = c.channel_id
+    JOIN selected AS sel ON sel.channel_id = c.channel_id
     WHERE c.is_step
       -- Only the first step of a jump is listed.
-      AND ((w.kind = 'discrete' AND c.steps <= busy) OR (w.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
+      AND ((sel.kind = 'discrete' AND c.steps <= busy) OR (sel.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
     UNION ALL
     SELECT d.channel_id, d.time, 'reset',
            rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' '
@@ -92,9 +92,9 @@ lines AS (
     UNION ALL
     SELECT g.time, g.id, g.what, g.channel, g.detail FROM gaps AS g
     UNION ALL
-    SELECT m.time, NULL, m.what, w.name, m.detail
+    SELECT m.time, NULL, m.what, sel.name, m.detail
     FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
-    JOIN selected AS w ON w.channel_id = m.channel_id
+    JOIN selected AS sel ON sel.channel_id = m.channel_id
 )
 SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what,
        l.channel, l.detail, l.id

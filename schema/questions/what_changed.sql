@@ -32,16 +32,16 @@ intervals AS (
     SELECT true, since, until
 ),
 breaks AS MATERIALIZED (
-    SELECT false AS later, w.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time,
+    SELECT false AS later, sel.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time,
            b.to_time
     FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry,
                     coalesce(before_until, since)) AS b
-    JOIN selected AS w ON w.channel_id = b.channel_id
+    JOIN selected AS sel ON sel.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
-    SELECT true, w.channel_id, since, b.from_time, b.to_time
+    SELECT true, sel.channel_id, since, b.from_time, b.to_time
     FROM chart_gaps(channels, since - carry, until) AS b
-    JOIN selected AS w ON w.channel_id = b.channel_id
+    JOIN selected AS sel ON sel.channel_id = b.channel_id
     WHERE NOT b.backfilled
 ),
 gaps AS (
@@ -53,12 +53,12 @@ gaps AS (
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
 requested AS (
     SELECT i.later, i.begins, i.ends,
-           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'wraps_at': w.wraps_at,
-                 'ends': epoch_us(least(i.ends, w.ends)),
+           list({'channel_id': sel.channel_id, 'kind': sel.kind, 'span': sel.span, 'wraps_at': sel.wraps_at,
+                 'ends': epoch_us(least(i.ends, sel.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
     FROM intervals AS i
-    CROSS JOIN selected AS w
-    LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = w.channel_id
+    CROSS JOIN selected AS sel
+    LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = sel.channel_id
     GROUP BY i.later, i.begins, i.ends
 ),
 spreads AS MATERIALIZED (
@@ -69,20 +69,21 @@ spreads AS MATERIALIZED (
           HAVING count(*) > 0) AS a
 ),
 compared AS (
-    SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b,
+    SELECT sel.channel_id, sel.name, sel.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b,
            a.spread AS spread_a,
            -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
-           greatest(CASE w.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(w.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
-    FROM selected AS w
+           greatest(CASE sel.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(sel.span, abs(b.mean)) * 1e-4 END, 1e-12)
+               AS floor
+    FROM selected AS sel
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (
         SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit
-        FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since)), patterns := channels)
+        FROM (SELECT unit_at(sel.channel_id, coalesce(before_since, since - (until - since)), patterns := channels)
                          AS before,
-                     unit_at(w.channel_id, until, patterns := channels) AS after) AS s
+                     unit_at(sel.channel_id, until, patterns := channels) AS after) AS s
     ) AS u
-    LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND NOT b.later
-    LEFT JOIN spreads AS a ON a.channel_id = w.channel_id AND a.later
+    LEFT JOIN spreads AS b ON b.channel_id = sel.channel_id AND NOT b.later
+    LEFT JOIN spreads AS a ON a.channel_id = sel.channel_id AND a.later
     WHERE b.mean IS NOT NULL OR a.mean IS NOT NULL
 ),
 measured AS (
