@@ -66,6 +66,10 @@ class Database:
     reader_dsn: str
     maintenance_dsn: str
 
+    def dsns(self, *roles: str) -> dict[str, str]:
+        """Those of some roles, by role."""
+        return {role: getattr(self, f"{role}_dsn") for role in roles}
+
 
 def dsn_of(owner_dsn: str, role: str) -> str:
     """The same database as another role."""

@@ -26,6 +26,7 @@ from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 from schema.queries import load as queries
 from tests.database import Database, connected, rows
+from tests.states import claimed, store_dsns
 from tests.waiting import until
 
 _TAGS = "name,address\na,ns=2;s=a\n"
@@ -44,8 +45,7 @@ def described(folder: Path, member: int | None, more: str = "", tags: str = _TAG
 
 def state_in(folder: Path, identity: State | None = None) -> State:
     """A state folder, with the identity of another."""
-    state = State(folder)
-    state.claim()
+    state = claimed(folder)
     if identity is not None:
         shutil.copy(identity.installation, state.installation)
     return state
@@ -251,8 +251,7 @@ async def test_member_without_the_key_of_seals_is_refused(
     await up(database, owner, one, described(tmp_path / "c", 1))
     await signer(owner, one)
     two = state_in(tmp_path / "two", one)
-    two.dsn_file("owner").parent.mkdir(exist_ok=True)
-    two.dsn_file("owner").write_text(database.owner_dsn)
+    store_dsns(two, owner=database.owner_dsn)
     with pytest.raises(OperationError, match=r"seal\.key is missing; seals are signed by \w{16}: copy the folder `sec"):
         await asyncio.to_thread(check_registration, two, plant, TagDecisions())
     assert await rows(database, _MEMBERS) == [(1, False)]

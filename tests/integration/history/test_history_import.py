@@ -33,6 +33,7 @@ from ops.registration.register import register
 from tests.command import plantlog
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources, connected
+from tests.states import claimed
 from tests.waiting import until
 
 _PLANT = """
@@ -106,16 +107,12 @@ class Site:
 async def site(database: Database, owner: asyncpg.Connection[Any], tmp_path: Path) -> Site:
     await add_sources(owner, "edge")
     await add_channels(owner, [2], "mill/c{}")
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state", **database.dsns("owner", "ingest", "reader"))
     config = tmp_path / "plant.toml"
     config.write_text(_PLANT)
     token_file.write(tmp_path / "t", "token-of-edge-gateway")
     activate(state.root, config)
     Registry({"edge": 1}, {"edge": {"mill/c2": 2}}, last_ids=(1, 2)).save(state.registry)
-    state.dsn_file("owner").parent.mkdir()
-    for role in ("owner", "ingest", "reader"):
-        state.dsn_file(role).write_text(getattr(database, f"{role}_dsn") + "\n")
     await owner.execute("SELECT plant.advance_ids(1, 2)")
     return Site(state, owner, tmp_path)
 

@@ -38,6 +38,7 @@ from tests.ports import free_ports
 from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
 from tests.spooling import drained, spooled
+from tests.states import claimed
 from tests.waiting import until
 
 MIB = 1024**2
@@ -149,10 +150,7 @@ async def test_refused_counts_are_quarantined_and_the_rest_is_written(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     """A sum that no bigint holds, a text that is none, and a time limit; all are tried again later."""
-    state = State(tmp_path / "state")
-    state.claim()
-    state.dsn_file("owner").parent.mkdir(exist_ok=True)
-    state.dsn_file("owner").write_text(database.owner_dsn)
+    state = claimed(tmp_path / "state", owner=database.owner_dsn)
     await owner.execute(
         "INSERT INTO plant.event_count_1m VALUES (to_timestamp($1), 'full', 1, 9223372036854775807)",
         (T0 + MINUTE) // 1_000_000,
@@ -316,10 +314,7 @@ async def test_counts_are_exact_over_repeated_kills(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     """SIGKILL of the writer, its backends terminated, its spool put back: counts are those of the stream."""
-    state = State(tmp_path / "state")
-    state.claim()
-    state.dsn_file("ingest").parent.mkdir(exist_ok=True)
-    state.dsn_file("ingest").write_text(database.ingest_dsn)
+    state = claimed(tmp_path / "state", ingest=database.ingest_dsn)
     token_file.write(state.root / "edge.token", "token-of-edge-gateway")
     (state.root / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[writer]\nmax_rows = 5000\n'

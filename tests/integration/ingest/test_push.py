@@ -31,6 +31,7 @@ from tests.config_in_force import activate
 from tests.database import Database, rows
 from tests.ports import free_port, free_ports
 from tests.spooling import Spooled, drained
+from tests.states import claimed
 from tests.waiting import PATIENCE, until
 
 _TAGS = """
@@ -147,16 +148,14 @@ def described(folder: Path, options: str = "", tags: str = _TAGS, push: str = ""
 
 def site(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Site:
     """A plant that was registered once and whose database is away."""
-    state = State(folder / "state")
-    state.claim()
+    state = claimed(folder / "state")
     _IDS.save(state.registry)
     return Site(folder, described(folder / "p", options, tags, push, more), state)
 
 
 async def registered(folder: Path, database: Database, options: str = "", tags: str = _TAGS) -> Site:
     """A plant that is registered in a database."""
-    state = State(folder / "state")
-    state.claim()
+    state = claimed(folder / "state")
     plant = described(folder / "p", options, tags)
     await register(plant, database.owner_dsn, state)
     return Site(folder, plant, state, database.ingest_dsn)
@@ -180,8 +179,7 @@ async def test_answered_body_is_durable(tmp_path: Path) -> None:
 async def test_sample_that_the_writer_quarantines_raises_no_alarm(database: Database, tmp_path: Path) -> None:
     tags = _TAGS.replace('address = "boiler.pressure"\n', 'address = "boiler.pressure"\nalarm_hi = 8.0\n')
     plant = described(tmp_path / "p", tags=tags, more='[writer]\nfuture_limit = "1m"\n')
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     await register(plant, database.owner_dsn, state)
     here = Site(tmp_path, plant, state, database.ingest_dsn)
     ahead = now_us() + 600_000_000

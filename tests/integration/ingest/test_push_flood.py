@@ -13,13 +13,13 @@ import pytest
 from core.batch import SampleBatch
 from core.config import token_file
 from core.config.load import load
-from core.paths import State
 from lab.bench.overload.flood import LINES, Flood, source
 from ops.registration.register import register
 from tests.database import Database
 from tests.integration.core.test_http_flood import push_process
 from tests.integration.ingest.test_push import Site
 from tests.ports import free_port, free_ports
+from tests.states import claimed
 
 _GATEWAYS = 4
 _SECONDS = 4.0
@@ -35,8 +35,7 @@ async def flooded(folder: Path, database: Database) -> Site:
         text += f'[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{name}.token"\nmax_rate = 10000000\n'
         text += f'channel = "{name}/{{measurement}}"\nunknown = "create"\n'
     (config / "plant.toml").write_text(text)
-    state = State(folder / "state")
-    state.claim()
+    state = claimed(folder / "state")
     plant = load(config / "plant.toml")
     await register(plant, database.owner_dsn, state)
     return Site(folder, plant, state, database.ingest_dsn)

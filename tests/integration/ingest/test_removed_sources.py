@@ -25,6 +25,7 @@ from tests.integration.ingest.test_collectors import A, opcua
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.spooling import Spooled
+from tests.states import claimed
 from tests.waiting import PATIENCE, until
 
 Kind = Literal["opcua", "modbus"]
@@ -69,8 +70,7 @@ def plant(*sources: OpcuaSource | ModbusSource) -> Plant:
 async def test_downtime_of_a_removed_source_ends_with_its_removal(
     kind: Kind, database: Database, tmp_path: Path
 ) -> None:
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     async with source(kind, tmp_path / "server") as gone:
         await register(plant(gone), database.owner_dsn, state)
         async with reading(gone, state) as spooled:
@@ -88,8 +88,7 @@ async def test_downtime_of_a_removed_source_ends_with_its_removal(
 
 
 async def test_a_source_that_is_read_is_left_to_its_collector(database: Database, tmp_path: Path) -> None:
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     async with source("modbus", tmp_path) as gone:
         await register(plant(gone), database.owner_dsn, state)
         async with reading(gone, state) as spooled:
@@ -99,8 +98,7 @@ async def test_a_source_that_is_read_is_left_to_its_collector(database: Database
 
 async def test_open_gaps_of_tags_that_were_removed_while_nothing_ran_end(database: Database, tmp_path: Path) -> None:
     """The device rejects a second register; the tag is removed while nothing runs."""
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     async with source("modbus", tmp_path) as one:
         both = one.model_copy(update={"tags": [*one.tags, ModbusTag(name="b", address="holding:900", type="uint16")]})
         await register(plant(both), database.owner_dsn, state)

@@ -43,6 +43,7 @@ from ops.maintenance.overload.recovery import observe
 from tests.command import run
 from tests.config_in_force import activate
 from tests.ports import free_ports
+from tests.states import claimed, store_dsns
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -85,8 +86,7 @@ def test_long_run_resets_the_exit_count() -> None:
 @pytest.fixture
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """A state folder with a short path, for the socket, of an appliance whose writer was started."""
-    state = State(tmp_path_factory.mktemp("s"))
-    state.claim()
+    state = claimed(tmp_path_factory.mktemp("s"))
     Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)
     yield state
     end(state)
@@ -250,9 +250,7 @@ def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> No
     assert status["database"] == {"reachable": False, "reason": "it stopped with plantlog"}
     shown = run(state.root, "status", "--once").out
     assert re.search(r"plantlog does not run: it was stopped at \d{4}-\d\d-\d\dT[\d:]{8}Z\. `plantlog up`", shown)
-    state.dsn_file("reader").parent.mkdir(exist_ok=True)
-    for role in ("reader", "owner"):
-        state.dsn_file(role).write_text(f"postgresql://plantlog_{role}:x@127.0.0.1:1/plantlog")
+    store_dsns(state, **{role: f"postgresql://plantlog_{role}:x@127.0.0.1:1/plantlog" for role in ("reader", "owner")})
     sentence = re.search(r"plantlog does not run: .* starts it", shown)
     assert sentence is not None
     questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT 1")

@@ -30,6 +30,7 @@ from ops.registration.rename import rename_channel
 from tests.database import Database, backup_of, connected, rows
 from tests.integration.ops.test_register import plant
 from tests.maintenance import SAMPLES, add_plant, day, sample_counts
+from tests.states import claimed, store_dsns
 from tests.waiting import until
 
 TAGS = "a,holding:0,,,,,,,,\n"
@@ -37,8 +38,7 @@ _OTHERS = "b,holding:0,,,,,,,,\n"
 
 
 def state_in(folder: Path) -> State:
-    state = State(folder)
-    state.claim()
+    state = claimed(folder)
     return state
 
 
@@ -273,9 +273,7 @@ async def test_status_and_questions_are_by_installation(
     for state, tags in zip(states, (TAGS, _OTHERS), strict=True):
         described = named(plant(tmp_path / f"{state.root.name}-plant", tags), state.root.name)
         await register(described, database.owner_dsn, state)
-        (state.root / "secrets").mkdir()
-        state.dsn_file("reader").write_text(database.reader_dsn)
-        state.dsn_file("owner").write_text(database.owner_dsn)
+        store_dsns(state, **database.dsns("reader", "owner"))
     await owner.execute(
         "INSERT INTO plant.gap (source_id, from_time, reason)"
         " SELECT s.id, now(), 'stopped' FROM plant.source AS s WHERE s.name = 'second'"

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from core.paths import CHECKOUT, State
+from core.paths import CHECKOUT
 from lab.chaos.soak import unexplained
 from ops.appliance.supervisor import Supervisor
 from ops.postgres.server import Server
+from tests.states import claimed
 from tests.supervised import end
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) Z ")
@@ -45,8 +46,7 @@ def test_own_processes() -> None:
 
 def test_supervisord(tmp_path_factory: pytest.TempPathFactory) -> None:
     began, umask = datetime.now(UTC), os.umask(0o077)  # which `claim` sets, and which a server of tests must not have
-    state = State(tmp_path_factory.mktemp("s"))
-    state.claim()
+    state = claimed(tmp_path_factory.mktemp("s"))
     try:
         Supervisor(state).start([])
         check((state.log / "supervisord.log").read_text(), began)

@@ -19,7 +19,6 @@ import pytest
 from core import metrics
 from core.config.model import HealthOptions
 from core.errors import OperationError
-from core.paths import State
 from core.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
@@ -46,6 +45,7 @@ from tests.maintenance import (
     until_awake,
 )
 from tests.ports import free_ports
+from tests.states import claimed
 from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}
@@ -302,8 +302,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
 @pytest.mark.slow
 async def test_status_shows_a_run_that_was_made_by_hand(owner: Connection, database: Database, tmp_path: Path) -> None:
     port = free_ports(5)
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     told(state.root, database, port)
     state.dsn_file("reader").write_text(database.reader_dsn)
     Running("demo", HealthOptions(port=port), ("maintenance",)).save(state)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.paths import State
 from tests.command import in_a_process
 from tests.database import Database
+from tests.states import claimed
 from tests.users import add_users, hash_quickly, recorded_actions
 
 
@@ -16,10 +16,7 @@ from tests.users import add_users, hash_quickly, recorded_actions
 def state(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder with a database and a viewer, who comes by sudo."""
     hash_quickly(monkeypatch)
-    folder = State(tmp_path / "state")
-    folder.claim()
-    folder.dsn_file("reader").parent.mkdir()
-    folder.dsn_file("reader").write_text(database.reader_dsn)
+    folder = claimed(tmp_path / "state", reader=database.reader_dsn)
     add_users(folder.root, anna="engineer", vera="viewer")
     monkeypatch.setenv("SUDO_USER", "vera")
     monkeypatch.setenv("PSQLRC", str(tmp_path / "psqlrc"))

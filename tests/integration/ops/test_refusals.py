@@ -21,8 +21,9 @@ from ops.registration.redefined_tags import TagDecisions
 from tests.command import plantlog, run
 from tests.database import Database, connected
 from tests.integration.ops.test_service_install import refusal, systemd
-from tests.integration.ops.test_up_registered import state, store_dsn
+from tests.integration.ops.test_up_registered import state
 from tests.ports import free_ports
+from tests.states import claimed, store_dsns
 from tests.supervised import end
 
 __all__ = ["state", "systemd"]
@@ -67,14 +68,13 @@ def test_new_dsn_that_leads_nowhere_leaves_the_old_one(external: State, monkeypa
 
 
 def test_database_that_is_away_is_left_to_up(external: State) -> None:
-    store_dsn(external, _AWAY)
+    store_dsns(external, owner=_AWAY)
     check_registration(external, load(external.root.parent / "plant.toml"), TagDecisions())
 
 
 def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, tmp_path: Path) -> None:
-    new = State(tmp_path / "new")
-    new.claim()
-    store_dsn(new, state.dsn("owner"))
+    new = claimed(tmp_path / "new")
+    store_dsns(new, owner=state.dsn("owner"))
     with pytest.raises(OperationError, match="--take-over: no installation is nobody"):
         check_registration(new, load(tmp_path / "plant.toml"), TagDecisions(), "nobody")
 
@@ -206,7 +206,7 @@ def test_refused_prepare_leaves_the_folder_and_the_database(
     """The secrets are mounted before it runs."""
     new = State(tmp_path / "new")
     new.root.mkdir()
-    store_dsn(new, database.owner_dsn)
+    store_dsns(new, owner=database.owner_dsn)
     before = asyncio.run(_logins(database))
     result = run(new.root, "admin", "prepare", *(tmp_path / word if ".toml" in word else word for word in words))
     assert result.code == 1, result

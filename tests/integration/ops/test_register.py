@@ -23,6 +23,7 @@ from ops.registration.register import spooled_rows
 from ops.registration.rename import rename_channel
 from tests.database import Database, connected, rows
 from tests.integration.history.questions.recording import reading
+from tests.states import claimed
 
 
 async def register(described: Plant, dsn: str, state: State, *same: str) -> Registry:
@@ -44,8 +45,7 @@ def plant(folder: Path, tags: str, more: str = "", columns: str = "") -> Plant:
 
 
 def state_in(folder: Path) -> State:
-    state = State(folder / "state")
-    state.claim()
+    state = claimed(folder / "state")
     return state
 
 

@@ -20,7 +20,6 @@ from typer.testing import CliRunner, Result
 from core.config import snapshot
 from core.config.load import load_with_digests
 from core.errors import DatabaseError, NotConfirmed, OperationError
-from core.paths import State
 from ops.appliance.registration_record import register_plant
 from ops.appliance.steps import Step
 from ops.cli.config import app
@@ -30,6 +29,7 @@ from ops.registration.register import register
 from ops.registration.rename import rename_channel
 from ops.registration.revisions import Files, find, revisions
 from tests.database import Database, connected, rows
+from tests.states import claimed
 
 _CONFIGURATION = """[plant]
 name = "{name}"
@@ -46,15 +46,12 @@ class Plant:
     """A state folder, and the configuration files of its plant."""
 
     def __init__(self, database: Database, folder: Path, name: str = "p") -> None:
-        self.state = State(folder / "state")
-        self.state.claim()
+        self.state = claimed(folder / "state", owner=database.owner_dsn)
         self.config = folder / "plant.toml"
         self.tags = folder / "tags" / "plc.csv"
         self.tags.parent.mkdir()
         self.config.write_text(_CONFIGURATION.format(name=name))
         self.tags.write_text(_TAGS)
-        self.state.dsn_file("owner").parent.mkdir(exist_ok=True)
-        self.state.dsn_file("owner").write_text(database.owner_dsn)
         self.dsn = database.owner_dsn
 
     def up(self, *same_quantity: str, new_channel: tuple[str, ...] = ()) -> None:

@@ -26,7 +26,7 @@ from core.config.load import load
 from core.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
 from core.config.settings import MaintenanceSettings
 from core.errors import SourceError
-from core.paths import CHECKOUT, State
+from core.paths import CHECKOUT
 from core.servers import http, own_certificate, server_tls
 from core.servers.server_tls import ServerTls, ca_file, server_file
 from dashboards.viewer.library import Library
@@ -38,6 +38,7 @@ from ops.maintenance.process import run_maintenance
 from tests.certificates import make, pem
 from tests.command import run
 from tests.ports import free_ports
+from tests.states import claimed
 from tests.users import add_users
 from tests.waiting import PATIENCE, until
 
@@ -269,11 +270,8 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
 
 async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp_path: Path) -> None:
     certificate, key = yours(tmp_path, "yours", (-1, 20))
-    state = State(tmp_path / "state")
-    state.claim()
-    for role in ("maintenance", "owner", "reader"):
-        state.dsn_file(role).parent.mkdir(exist_ok=True)
-        state.dsn_file(role).write_text("postgresql://nobody@127.0.0.1:1/none")
+    dsns = dict.fromkeys(("maintenance", "owner", "reader"), "postgresql://nobody@127.0.0.1:1/none")
+    state = claimed(tmp_path / "state", **dsns)
     here = plant(certificate_file=certificate, key_file=key)
     here = here.model_copy(update={"health": HealthOptions(port=free_ports(8))})
     Running("p", here.health, ("maintenance",)).save(state)

@@ -29,6 +29,7 @@ from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
 from tests.spooling import drained, spooled
+from tests.states import claimed, store_dsns
 from tests.waiting import PATIENCE
 
 MIB = 1024**2
@@ -72,17 +73,14 @@ class Site:
 
 
 def site_in(folder: Path, database: Database | None) -> Site:
-    state = State(folder / "state")
-    state.claim()
+    state = claimed(folder / "state")
     config = folder / "plant.toml"
     config.write_text(_PLANT)
     token_file.write(folder / "t", "token-of-edge-gateway")
     activate(state.root, config)
     Registry({"a": 1, "b": 2}, {"a": {f"a/c{i}": i for i in range(10)}}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:
-        state.dsn_file("owner").parent.mkdir()
-        for role in ("owner", "ingest", "reader"):
-            state.dsn_file(role).write_text(getattr(database, f"{role}_dsn") + "\n")
+        store_dsns(state, **database.dsns("owner", "ingest", "reader"))
     return Site(state, database.ingest_dsn if database is not None else "")
 
 
@@ -405,8 +403,6 @@ async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg
 async def test_spool_commands_without_a_database(offline: Site) -> None:
     for command in ("quarantine", "retry"):
         assert "has no database yet: run `plantlog up`" in await offline.run(command, code=1)
-    offline.state.dsn_file("owner").parent.mkdir()
-    for role in ("owner", "reader"):
-        offline.state.dsn_file(role).write_text("postgresql://nobody:nothing@127.0.0.1:1/nothing")
+    store_dsns(offline.state, **dict.fromkeys(("owner", "reader"), "postgresql://nobody:nothing@127.0.0.1:1/nothing"))
     assert "the database does not respond" in await offline.run("quarantine", code=1)
     assert "0 rows and 0 batches were written" in await offline.run("retry", code=1)

@@ -29,6 +29,7 @@ from ops.deployment import Deployment
 from ops.ports import is_free
 from tests.config_in_force import activate
 from tests.ports import free_ports
+from tests.states import claimed
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -42,8 +43,7 @@ def parsed(text: str) -> configparser.RawConfigParser:
 @pytest.fixture
 def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     """A state folder with a short path, for the socket."""
-    state = State(tmp_path_factory.mktemp("s"))
-    state.claim()
+    state = claimed(tmp_path_factory.mktemp("s"))
     return state
 
 

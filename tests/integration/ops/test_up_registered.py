@@ -19,6 +19,7 @@ from ops.appliance.steps import Step
 from ops.deployment import Deployment
 from ops.registration.redefined_tags import TagDecisions
 from tests.database import Database
+from tests.states import claimed, store_dsns
 
 _CONFIGURATION = """
 [plant]
@@ -34,19 +35,13 @@ tags = "tags.csv"
 @pytest.fixture
 def state(database: Database, tmp_path: Path) -> State:
     """A state folder whose configuration, ``plant.toml`` beside it, is registered."""
-    state = State(tmp_path / "state")
-    state.claim()
+    state = claimed(tmp_path / "state")
     (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
     config = tmp_path / "plant.toml"
     config.write_text(_CONFIGURATION)
-    store_dsn(state, database.owner_dsn)
+    store_dsns(state, owner=database.owner_dsn)
     register(state)
     return state
-
-
-def store_dsn(state: State, dsn: str) -> None:
-    state.dsn_file("owner").parent.mkdir(exist_ok=True)
-    state.dsn_file("owner").write_text(f"{dsn}\n")
 
 
 def register(state: State) -> None:
@@ -80,19 +75,19 @@ def test_what_is_not_registered_needs_the_database(
     with monkeypatch.context() as patch:
         patch.setattr(programs, "code_digest", lambda: "of another version")
         assert reason(state) == "plantlog was changed since the last `up`"
-    store_dsn(state, f"{database.owner_dsn}?application_name=plantlog")
+    store_dsns(state, owner=f"{database.owner_dsn}?application_name=plantlog")
     assert reason(state) == "PLANTLOG_DSN is not that of the last `up`"
-    store_dsn(state, database.owner_dsn)
+    store_dsns(state, owner=database.owner_dsn)
     assert reason(state) == ""
     copied = tmp_path / "copied"
     state.root.rename(copied)
     assert reason(State(copied)) == "the state folder was moved or copied since the last `up`"
     copied.rename(state.root)
     assert reason(state) == ""
-    store_dsn(state, "postgresql://owner@127.0.0.1:1/plantlog")
+    store_dsns(state, owner="postgresql://owner@127.0.0.1:1/plantlog")
     with pytest.raises(OSError, match="Connect call failed"):
         register(state)
-    store_dsn(state, database.owner_dsn)
+    store_dsns(state, owner=database.owner_dsn)
     assert reason(state) == "the last `up` registered no configuration"
 
 
@@ -103,7 +98,7 @@ async def test_only_a_server_that_does_not_respond_is_away(state: State, databas
     name = place.rpartition("/")[2]
 
     async def failure(dsn: str) -> type[DatabaseError]:
-        store_dsn(state, dsn)
+        store_dsns(state, owner=dsn)
         with pytest.raises(DatabaseError, match=r"database of PLANTLOG_DSN \(") as raised:
             await ApplianceDatabase(state, None).prepare()
         return raised.type

@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from core.config.model import HealthOptions
-from core.paths import CHECKOUT, State
+from core.paths import CHECKOUT
 from ops.deployment import Running
+from tests.states import claimed
 
 
 def test_simulator_of_the_state_folder_is_addressed(tmp_path: Path) -> None:
-    state = State(tmp_path)
-    state.claim()
+    state = claimed(tmp_path)
 
     class Control(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -27,6 +27,7 @@ from schema.queries import load
 from tests import sample_tables
 from tests.database import Database
 from tests.sample_tables import HOUR_US, Sample, bits, copy
+from tests.states import store_dsns
 
 DAY = sample_tables.DAY.date()
 BEFORE = datetime(2026, 3, 12, tzinfo=UTC)  # three days are closed
@@ -58,9 +59,7 @@ class SealedPlant:
         self.database = database
         self.name = name
         self.state = State(folder)
-        (folder / "secrets").mkdir(parents=True)
-        for role in ("owner", "ingest", "reader"):
-            self.state.dsn_file(role).write_text(getattr(database, f"{role}_dsn"))
+        store_dsns(self.state, **database.dsns("owner", "ingest", "reader"))
         self.ids: dict[str, int] = {}
         self._numbers = 0
 

@@ -21,6 +21,7 @@ from core.timestamps import microseconds
 from history.questions.ask import ask
 from simulator.tags import SimTag
 from tests.database import Database
+from tests.states import store_dsns
 
 T0 = datetime(2026, 3, 9, 10, tzinfo=UTC)
 BAD = 0x80050000
@@ -50,8 +51,7 @@ def at(seconds: float) -> datetime:
 def reading(database: Database, folder: Path) -> State:
     """A state folder whose questions are about a database."""
     state = State(folder)
-    state.dsn_file("reader").parent.mkdir(parents=True, exist_ok=True)
-    state.dsn_file("reader").write_text(database.reader_dsn)
+    store_dsns(state, reader=database.reader_dsn)
     return state
 
 
