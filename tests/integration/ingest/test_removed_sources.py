@@ -65,8 +65,7 @@ def plant(*sources: OpcuaSource | ModbusSource) -> Plant:
     return Plant.model_validate({"name": "demo", "sources": sources})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["opcua", "modbus"])
+@pytest.mark.parametrize("kind", [pytest.param("opcua", marks=pytest.mark.slow), "modbus"])
 async def test_downtime_of_a_removed_source_ends_with_its_removal(
     kind: Kind, database: Database, tmp_path: Path
 ) -> None:
