@@ -21,7 +21,6 @@ from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.server import Server
 from schema.queries import load
 
-_CHECKOUT = Path(__file__).parents[1]
 _logins: list[asyncpg.Record] = []  # as the last copy left them
 _used: list[str] = []  # databases of tests that have ended: the next copy drops them, by its own connection
 PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests", "maintenance": "maintenance-of-tests"}
