@@ -10,7 +10,7 @@ import pytest
 
 from core.batch import CountBatch
 from tests.database import Database, rows
-from tests.integration.ingest.test_push import Site, registered, site, written
+from tests.integration.ingest.test_push import Site, push_unacknowledged, registered, site, written
 
 COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
 _TAG = '[[source.tag]]\nname = "line1/pulses"\naddress = "line1.pulses"\nkind = "counter"\n'
@@ -103,6 +103,19 @@ async def test_retry_of_a_committed_body_adds_nothing(database: Database, tmp_pa
         database, "SELECT bool_and(sequence < 0), count(*) FROM plant.ingest_batch WHERE kind = 'counts'"
     )
     assert facts == [(True, 3)]
+
+
+async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database, COUNTS, tags="")
+    body = b"pulses a=7i\nalarms high=1i %d" % _TIME
+    await push_unacknowledged(here, body)
+    assert len(increments(here)) == 2
+    await written(here, database)
+    async with here.running():
+        assert (await here.push(body)).status == 204
+        assert len(increments(here)) == 2
+    await written(here, database)
+    assert await rows(database, CELLS) == [("alarms.high", 0, 1), ("pulses.a", 0, 7)]
 
 
 async def test_counts_are_taken_only_with_the_whole_body(database: Database, tmp_path: Path) -> None:
