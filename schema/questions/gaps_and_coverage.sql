@@ -51,11 +51,11 @@ pauses AS (
 -- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while
 -- it is retired.
 begun AS (
-    SELECT w.*, c.samples, c.good, c.first_time, c.last_time,
-           CASE WHEN w.configured_at IS NULL THEN since
-                ELSE greatest(since, least(w.configured_at, c.first_time)) END AS began
-    FROM selected AS w
-    LEFT JOIN counts AS c ON c.channel_id = w.channel_id
+    SELECT sel.*, c.samples, c.good, c.first_time, c.last_time,
+           CASE WHEN sel.configured_at IS NULL THEN since
+                ELSE greatest(since, least(sel.configured_at, c.first_time)) END AS began
+    FROM selected AS sel
+    LEFT JOIN counts AS c ON c.channel_id = sel.channel_id
 ),
 retired AS (
     SELECT r.channel_id, r.from_time, r.to_time
@@ -95,11 +95,11 @@ pieces AS MATERIALIZED (
     WHERE greatest(t.from_time, since) < least(t.to_time, now(), until)
 ),
 heard AS (
-    SELECT w.channel_id, w.expected, w.began, least(w.first_time, min(p.from_time)) AS first_time
-    FROM spans AS w
-    LEFT JOIN pieces AS p ON p.channel_id = w.channel_id AND p.to_time > w.began
-    WHERE w.configured_at IS NOT NULL AND NOT w.pushed
-    GROUP BY w.channel_id, w.expected, w.began, w.first_time
+    SELECT sp.channel_id, sp.expected, sp.began, least(sp.first_time, min(p.from_time)) AS first_time
+    FROM spans AS sp
+    LEFT JOIN pieces AS p ON p.channel_id = sp.channel_id AND p.to_time > sp.began
+    WHERE sp.configured_at IS NOT NULL AND NOT sp.pushed
+    GROUP BY sp.channel_id, sp.expected, sp.began, sp.first_time
 ),
 not_yet_read AS (
     SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, h.began AS from_time, h.first_time AS to_time
@@ -122,19 +122,20 @@ paces AS MATERIALIZED (
     ) AS e
 ),
 stretched AS (
-    SELECT DISTINCT w.channel_id
-    FROM selected AS w
-    JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
+    SELECT DISTINCT sel.channel_id
+    FROM selected AS sel
+    JOIN paces AS p ON p.source_id = sel.source_id AND p.seconds = sel.expected AND p.pace IS NOT NULL
+                   AND p.to_time > since
 ),
 dense_pauses AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since), epoch_us(until)), recursive := true)
-    FROM (SELECT list(w.channel_id) AS channels FROM selected AS w WHERE w.pushed HAVING count(*) > 0) AS p
+    FROM (SELECT list(sel.channel_id) AS channels FROM selected AS sel WHERE sel.pushed HAVING count(*) > 0) AS p
 ),
 sparse_pauses AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
-    FROM (SELECT list(w.channel_id) AS channels
-          FROM selected AS w
-          WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense_pauses AS d)
+    FROM (SELECT list(sel.channel_id) AS channels
+          FROM selected AS sel
+          WHERE sel.pushed AND sel.channel_id NOT IN (SELECT d.channel_id FROM dense_pauses AS d)
           HAVING count(*) > 0) AS p
 ),
 usual_pauses AS MATERIALIZED (
@@ -144,40 +145,40 @@ usual_pauses AS MATERIALIZED (
 ),
 -- Polled channels: silences of at least three intervals, including those at the bounds. Pushed ones: longer than usual.
 silences AS (
-    SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
+    SELECT r.channel_id, greatest(r.previous, sp.began) AS from_time, r.time AS to_time
     FROM pauses AS r
-    JOIN spans AS w ON w.channel_id = r.channel_id
-    WHERE (epoch_us(r.time) - epoch_us(greatest(r.previous, w.began))) / 1e6 >= 3 * w.expected
+    JOIN spans AS sp ON sp.channel_id = r.channel_id
+    WHERE (epoch_us(r.time) - epoch_us(greatest(r.previous, sp.began))) / 1e6 >= 3 * sp.expected
       AND NOT EXISTS (FROM paces AS p
-                      WHERE p.source_id = w.source_id AND p.seconds = w.expected
+                      WHERE p.source_id = sp.source_id AND p.seconds = sp.expected
                         AND p.from_time <= r.time + (r.time - r.previous) AND p.to_time >= r.previous
                         AND (epoch_us(r.time) - epoch_us(r.previous)) / 1e6 < 3 * p.pace)
     UNION ALL
-    SELECT w.channel_id, w.last_time, w.ends
-    FROM spans AS w
-    WHERE (epoch_us(w.ends) - epoch_us(w.last_time)) / 1e6
-          >= 3 * greatest(w.expected, (SELECT max(p.pace) FROM paces AS p
-                                       WHERE p.source_id = w.source_id AND p.seconds = w.expected
-                                         AND p.to_time > w.last_time))
+    SELECT sp.channel_id, sp.last_time, sp.ends
+    FROM spans AS sp
+    WHERE (epoch_us(sp.ends) - epoch_us(sp.last_time)) / 1e6
+          >= 3 * greatest(sp.expected, (SELECT max(p.pace) FROM paces AS p
+                                       WHERE p.source_id = sp.source_id AND p.seconds = sp.expected
+                                         AND p.to_time > sp.last_time))
     UNION ALL
-    SELECT w.channel_id, w.began, w.ends
-    FROM spans AS w
-    WHERE CASE WHEN w.samples IS NOT NULL THEN false
-               WHEN w.expected IS NOT NULL THEN true
-               WHEN w.pushed THEN false
+    SELECT sp.channel_id, sp.began, sp.ends
+    FROM spans AS sp
+    WHERE CASE WHEN sp.samples IS NOT NULL THEN false
+               WHEN sp.expected IS NOT NULL THEN true
+               WHEN sp.pushed THEN false
                -- If a channel reports changes, its last sample holds, if there is one.
-               ELSE NOT has_sample_before(w.channel_id, w.began) END
+               ELSE NOT has_sample_before(sp.channel_id, sp.began) END
     UNION ALL
-    SELECT p.channel_id, greatest(p.from_time, w.began), least(p.to_time, w.ends)
+    SELECT p.channel_id, greatest(p.from_time, sp.began), least(p.to_time, sp.ends)
     FROM (SELECT * FROM dense_pauses UNION ALL SELECT * FROM sparse_pauses) AS p
-    JOIN spans AS w ON w.channel_id = p.channel_id
-    WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(greatest(p.from_time, w.began))) / 1e6 > p.usual_seconds
+    JOIN spans AS sp ON sp.channel_id = p.channel_id
+    WHERE (epoch_us(least(p.to_time, sp.ends)) - epoch_us(greatest(p.from_time, sp.began))) / 1e6 > p.usual_seconds
     UNION ALL
-    SELECT w.channel_id, w.began, w.first_time
-    FROM spans AS w
-    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense_pauses AS d) AS d ON d.channel_id = w.channel_id
-    WHERE CASE WHEN (epoch_us(w.first_time) - epoch_us(w.began)) / 1e6 > d.usual_seconds
-               THEN has_sample_before(w.channel_id, w.began) ELSE false END
+    SELECT sp.channel_id, sp.began, sp.first_time
+    FROM spans AS sp
+    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense_pauses AS d) AS d ON d.channel_id = sp.channel_id
+    WHERE CASE WHEN (epoch_us(sp.first_time) - epoch_us(sp.began)) / 1e6 > d.usual_seconds
+               THEN has_sample_before(sp.channel_id, sp.began) ELSE false END
 ),
 -- What of all that is within the time in which the channel was configured. A silence has a number. What has none and is
 -- neither missing nor backfilled is a gap, which explains silences also if it is left out above.
@@ -252,40 +253,40 @@ unexplained AS (
           FROM runs AS r
           WHERE r.silent
           GROUP BY r.channel_id, r.silence, r.rest) AS u
-    JOIN spans AS w ON w.channel_id = u.channel_id
+    JOIN spans AS sp ON sp.channel_id = u.channel_id
     LEFT JOIN usual_pauses AS d ON d.channel_id = u.channel_id
-    WHERE u.seconds >= coalesce(3 * w.expected, d.usual_seconds, 0)
+    WHERE u.seconds >= coalesce(3 * sp.expected, d.usual_seconds, 0)
     GROUP BY u.channel_id
 ),
 missing_samples AS (
     -- Polls are not exactly equidistant: there may be one more than is due.
-    SELECT w.channel_id,
-           CASE WHEN w.expected IS NULL THEN k.n
-                ELSE greatest(0, round(w.seconds / w.expected) - coalesce(w.samples, 0)) END::BIGINT AS missing
-    FROM spans AS w
-    LEFT JOIN quarantined_counts AS k ON k.channel_id = w.channel_id
+    SELECT sp.channel_id,
+           CASE WHEN sp.expected IS NULL THEN k.n
+                ELSE greatest(0, round(sp.seconds / sp.expected) - coalesce(sp.samples, 0)) END::BIGINT AS missing
+    FROM spans AS sp
+    LEFT JOIN quarantined_counts AS k ON k.channel_id = sp.channel_id
 )
-SELECT w.name AS channel,
+SELECT sp.name AS channel,
        -- So many digits that only complete coverage is rounded to 100.
-       CASE WHEN NOT w.pushed OR d.channel_id IS NOT NULL OR g.missing >= w.seconds
-            THEN round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / w.seconds)), 9)
+       CASE WHEN NOT sp.pushed OR d.channel_id IS NOT NULL OR g.missing >= sp.seconds
+            THEN round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / sp.seconds)), 9)
             END AS covered_percent,
-       coalesce(w.samples, 0) AS samples, coalesce(w.good, 0) AS good, coalesce(g.gaps, 0) AS gaps,
+       coalesce(sp.samples, 0) AS samples, coalesce(sp.good, 0) AS good, coalesce(g.gaps, 0) AS gaps,
        coalesce(g.missing, 0.0) AS missing_seconds, coalesce(g.longest, 0.0) AS longest_seconds,
        coalesce(b.backfilled, 0.0) AS backfilled_seconds, coalesce(u.n, 0) AS unrecorded,
        coalesce(u.seconds, 0.0) AS unrecorded_seconds,
        concat_ws(', ', r.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END) AS reasons,
-       coalesce(w.samples, 0) + m.missing AS expected, m.missing, d.usual_seconds
-FROM spans AS w
-LEFT JOIN usual_pauses AS d ON d.channel_id = w.channel_id
-JOIN missing_samples AS m ON m.channel_id = w.channel_id
-LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
-LEFT JOIN reasons AS r ON r.channel_id = w.channel_id
-LEFT JOIN gaps AS g ON g.channel_id = w.channel_id
-LEFT JOIN backfills AS b ON b.channel_id = w.channel_id
-LEFT JOIN unexplained AS u ON u.channel_id = w.channel_id
+       coalesce(sp.samples, 0) + m.missing AS expected, m.missing, d.usual_seconds
+FROM spans AS sp
+LEFT JOIN usual_pauses AS d ON d.channel_id = sp.channel_id
+JOIN missing_samples AS m ON m.channel_id = sp.channel_id
+LEFT JOIN stretched AS p ON p.channel_id = sp.channel_id
+LEFT JOIN reasons AS r ON r.channel_id = sp.channel_id
+LEFT JOIN gaps AS g ON g.channel_id = sp.channel_id
+LEFT JOIN backfills AS b ON b.channel_id = sp.channel_id
+LEFT JOIN unexplained AS u ON u.channel_id = sp.channel_id
 WHERE complete OR r.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.channel_id IS NOT NULL
-   OR w.good < w.samples;
+   OR sp.good < sp.samples;
 
 SELECT *
 FROM portion_rows
