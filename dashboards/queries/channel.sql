@@ -134,35 +134,48 @@ ORDER BY d.time;
 
 -- name: earlier
 -- An earlier time range of the same length, shifted onto the selected one; of a counter the rate, as in now_beside.
-SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mean AS "earlier"
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_steps(
+-- Without a value in it there are no rows: Grafana would draw axes with nothing in between.
+WITH
+points AS MATERIALIZED (
+    SELECT d.time, d.mean AS value
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_steps(
                                c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
-UNION ALL
-SELECT r.time + INTERVAL '1 second' * (${compare:sqlstring})::int, r.rate
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_rates(
+    WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
+    UNION ALL
+    SELECT r.time, r.rate
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_rates(
                                c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
-WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+    WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+)
+SELECT p.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, p.value AS "earlier"
+FROM points AS p
+WHERE EXISTS (SELECT FROM points AS k WHERE k.value IS NOT NULL)
 ORDER BY 1;
 
 -- name: now_beside
-SELECT d.time, d.mean AS "this time"
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+WITH
+points AS MATERIALIZED (
+    SELECT d.time, d.mean AS value
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
-UNION ALL
-SELECT r.time, r.rate
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_rates(c.id, $__timeFrom(), $__timeTo(),
+    WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
+    UNION ALL
+    SELECT r.time, r.rate
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_rates(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
-WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+    WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+)
+SELECT p.time, p.value AS "this time"
+FROM points AS p
+WHERE EXISTS (SELECT FROM points AS k WHERE k.value IS NOT NULL)
 ORDER BY 1;
 
 -- name: compared_unit
@@ -173,8 +186,8 @@ CROSS JOIN LATERAL (SELECT coalesce(plant.unit_at(c.id, $__timeTo()), '') AS uni
 WHERE c.name = ${channel:sqlstring};
 
 -- name: distribution
--- 40 classes from the lowest to the highest value. Of a time range of up to a day, every sample counts; of a longer
--- one, or where nothing but a held value is known, the means of steps.
+-- 40 classes from the lowest to the highest value; one if all are equal. Of a time range of up to a day, every sample
+-- counts; of a longer one, or where nothing but a held value is known, the means of steps.
 WITH
 samples AS MATERIALIZED (
     SELECT s.value AS mean, 1::bigint AS weight
@@ -203,7 +216,9 @@ ends AS (
     SELECT min(p.mean) AS low, max(p.mean) AS high, sum(p.weight) AS weight FROM points AS p
 ),
 classes AS (
-    SELECT least(39, floor(40 * (p.mean - e.low) / nullif(e.high - e.low, 0))::int) AS class, sum(p.weight) AS weight
+    SELECT CASE WHEN e.high > e.low THEN least(39, floor(40 * (p.mean - e.low) / (e.high - e.low)))::int ELSE 0 END
+               AS class,
+           sum(p.weight) AS weight
     FROM points AS p
     CROSS JOIN ends AS e
     GROUP BY 1
@@ -213,8 +228,8 @@ SELECT round((e.low + (e.high - e.low) * (n.n + 0.5) / 40)::numeric,
                   ELSE 3 END)::text AS "Value",
        coalesce(100.0 * k.weight / e.weight, 0) AS "Share"
 FROM ends AS e
-CROSS JOIN generate_series(0, 39) AS n (n)
-LEFT JOIN classes AS k ON coalesce(k.class, 0) = n.n
+CROSS JOIN generate_series(0, CASE WHEN e.high > e.low THEN 39 ELSE 0 END) AS n (n)
+LEFT JOIN classes AS k ON k.class = n.n
 WHERE e.weight > 0
 ORDER BY n.n;
 

@@ -42,7 +42,8 @@ ORDER BY 2 DESC
 LIMIT 16;
 
 -- name: by_day
--- Samples by day and form. Every day has a value, so that bars are as wide as a day.
+-- Samples by day and form. Every day has a value, so that bars are as wide as a day. A day that begins before the time
+-- range and ends after it is shown at the beginning of that: else there is nothing to be seen.
 WITH
 days AS (
     SELECT s.day, s.form, sum(s.bytes) AS bytes
@@ -51,13 +52,15 @@ days AS (
       AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
     GROUP BY s.day, s.form
 )
-SELECT t.day AS time, f.form AS metric, coalesce(d.bytes, 0) AS value
+SELECT CASE WHEN count(*) OVER (PARTITION BY f.form) = 1 THEN greatest(t.day, $__timeFrom()::timestamptz)
+            ELSE t.day END AS time,
+       f.form AS metric, coalesce(d.bytes, 0) AS value
 FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz,
                      INTERVAL '24 hours')
      AS t (day)
 CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
 LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
-ORDER BY t.day, f.form;
+ORDER BY 1, 2;
 
 -- name: rows_by_day
 WITH
@@ -68,13 +71,15 @@ days AS (
       AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
     GROUP BY s.day, s.form
 )
-SELECT t.day AS time, f.form AS metric, coalesce(d.rows, 0) AS value
+SELECT CASE WHEN count(*) OVER (PARTITION BY f.form) = 1 THEN greatest(t.day, $__timeFrom()::timestamptz)
+            ELSE t.day END AS time,
+       f.form AS metric, coalesce(d.rows, 0) AS value
 FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz,
                      INTERVAL '24 hours')
      AS t (day)
 CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
 LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
-ORDER BY t.day, f.form;
+ORDER BY 1, 2;
 
 -- name: database_by_time
 SELECT r.started_at AS time, r.bytes AS "Database"

@@ -17,6 +17,7 @@ Rule: TypeAlias = Callable[[Json], Iterator[str]]
 _DATA_SOURCES = {"plantlog", "-- Grafana --"}
 _GRAFANAS_UNITS = {"none", "short", "percent", "percentunit", "bytes", "s", "d", "string", "dateTimeAsIso"}
 _LEAST_WIDTH = 60
+_PER_LETTER, _PADDING = 6.6, 14  # pixels of a heading
 _TIMES = {"Time", "Since", "Started", "From", "To", "Until", "Sealed at", "Day", "Latest sample"}
 _TEXTS = {"Reason", "Detail", "Address", "Text", "Why", "Deferred jobs", "Description"}
 _TABLE_WIDTH = 930  # of 24 columns, in a window of 1,280 pixels beside Grafana's menu
@@ -146,6 +147,17 @@ def columns_fit(dashboard: Json) -> Iterator[str]:
             yield panel["title"]
 
 
+def headings_are_whole(dashboard: Json) -> Iterator[str]:
+    """Grafana cuts the heading of a column that is too narrow for it, on the left where it is one of numbers."""
+    for panel in _panels(dashboard, "table"):
+        if "question" in panel["targets"][0]:  # the viewer's alone, whose columns are as wide as their headings
+            continue
+        *_, select = re.findall(r"^SELECT .*?^FROM ", panel["targets"][0]["rawSql"], re.MULTILINE | re.DOTALL)
+        for column in re.findall(r' AS "([^"]+)"', select):
+            if _width(panel, column)[0] < _PER_LETTER * len(column) + _PADDING:
+                yield f"{panel['title']}: {column}"
+
+
 def texts_are_in_sight(dashboard: Json) -> Iterator[str]:
     """What says why stands before what is further right than a narrow window shows."""
     for panel in _panels(dashboard, "table"):
@@ -264,6 +276,7 @@ RULES: tuple[Rule, ...] = (
     times_have_the_digits_that_their_axis_needs,
     categories_have_no_unit,
     columns_fit,
+    headings_are_whole,
     texts_are_in_sight,
     coloured_cells_are_plain,
     nothing_is_no_data,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from dashboards.viewer.library import Library
+from dashboards.fill import queries
+from dashboards.viewer.library import Library, Query
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources, connected
 from tests.integration.dashboards.viewer.panels import Panels, rows
@@ -114,6 +116,30 @@ async def test_distribution_counts_samples_rather_than_means(panels: Panels) -> 
     assert shares["Share"][0] == pytest.approx(100 * (n - 1) / n)
     assert shares["Share"][-1] == pytest.approx(100 / n)
     assert float(shares["Value"][-1]) == pytest.approx(9, abs=0.1)
+
+
+async def test_distribution_of_equal_values_is_one_bar(panels: Panels) -> None:
+    panels.over = replace(panels.over, since=panels.over.until - timedelta(minutes=10))
+    shares = await panels.ask("channel", "Distribution", channel="pump/house/suction")
+    assert shares == {"Value": ["5.000"], "Share": [100]}
+
+
+async def test_time_without_values_has_no_rows_to_compare(panels: Panels) -> None:
+    """For rows without values, Grafana draws axes and says nothing."""
+    here = {"channel": "pump/house/suction", "compare": f"{86400 * 7}"}
+    assert not (await panels.rows(_section("channel", "earlier"), **here))["earlier"]
+    assert (await panels.rows(_section("channel", "now_beside"), **here))["this time"]
+
+
+async def test_day_is_in_sight_in_a_shorter_time(panels: Panels) -> None:
+    """Else Grafana says that the data are outside the time range."""
+    for section in ("by_day", "rows_by_day"):
+        found = await panels.rows(_section("storage", section))
+        assert panels.over.since.timestamp() * 1000 <= max(found["time"]) <= panels.over.until.timestamp() * 1000
+
+
+def _section(file: str, name: str) -> Query:
+    return Query("A", queries(file)[name])
 
 
 @pytest.mark.parametrize("ref", ["A", "B"])
