@@ -117,7 +117,8 @@ LIMIT 1000;
 
 -- name: key_values
 -- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important
--- first. While a channel has a gap it has no value, however short the gap has been.
+-- first. While a channel has a gap it has no value, however short the gap has been. Grafana makes room for the text of
+-- most letters; the spaces at the end are room for another one whose letters are wider.
 WITH key AS (
     SELECT DISTINCT ON (plant.unit_of(c.name)) c.id, c.source_id, c.name, c.unit, c.range_lo, c.range_hi
     FROM plant.channel AS c
@@ -129,7 +130,7 @@ WITH key AS (
 )
 SELECT k.name || '  '
            || coalesce('no data: ' || o.reason, round(s.value::numeric, 2) || ' ' || k.unit, 'nothing yet')
-           AS "Channel",
+           || '   ' AS "Channel",
        CASE WHEN o.reason IS NULL THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
 FROM key AS k
 LEFT JOIN LATERAL (
