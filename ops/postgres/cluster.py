@@ -38,6 +38,7 @@ _HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is 
 # Of a container, in both versions of control groups.
 _MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
+_COMMON = Path(__file__).with_name("common.conf")  # also of the server in containers
 
 # The mounts are in a name space of the server's own: they end with it, however it ends. A repository that is mounted
 # later appears in it, as the name space is a slave of ours. All are execs, so the supervisor's child is PostgreSQL
@@ -284,7 +285,7 @@ class Cluster:
             max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
             parallel=max(1, cores // 2),
         )
-        text += archive.SERVER.format(command=self.archive_command) * self._archives
+        text += _COMMON.read_text() + archive.SERVER.format(command=self.archive_command) * self._archives
         listens = self.listening
         return text if listens is None else text + listens.settings(self.path_in_namespace(self._pem))
 

@@ -77,7 +77,7 @@ class Stack:
     def _impatient(self, override: Path) -> Path:
         """Health is looked at every 3 s: what waits for it need not wait for ten, and each look is a process."""
         services = self.docker.described(*self._options)["services"]
-        health = {name: {"healthcheck": {"interval": "3s"}} for name in services if "healthcheck" in services[name]}
+        health = {name: {"healthcheck": {"interval": "3s"}} for name in services}
         override.write_text(json.dumps({"services": health}))  # JSON is YAML
         return override
 

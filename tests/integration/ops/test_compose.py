@@ -17,6 +17,7 @@ from core.config.load import load
 from core.config.model import Plant
 from core.paths import CHECKOUT, EXAMPLE
 from ops import health
+from ops.containers import healthy
 from ops.containers.init import init
 from ops.postgres.binaries import Binaries
 from ops.postgres.cluster import ROLES
@@ -27,6 +28,8 @@ from tests.docker import Docker, client
 OFFICIAL = ("-f", "docker-compose.yml")
 ONE_SHOT = {"certificate", "dashboards", "migrate", "restore", "trust"}
 OF_A_REGISTRY = {"grafana", "telegraf"}
+OWN_IMAGES = {"plantlog", "plantlog-backup"}  # they have a health check
+DOCKERFILE = (CHECKOUT / "ops" / "containers" / "image" / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,17 @@ def plant(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Plant:
     return load(config)
 
 
+def server_settings() -> dict[str, str]:
+    """The file of the database's image: setting → value."""
+    text = (CHECKOUT / "ops" / "containers" / "postgresql.conf").read_text()
+    return dict(re.findall(r"(?m)^(\w+) = '?(.*?)'?$", text))
+
+
+def image_environment() -> dict[str, str]:
+    """The variables that the database's image has, and with it the one that backs up."""
+    return dict(re.findall(r"(?m)^(?:ENV|   ) (\w+)=(\S+)", DOCKERFILE))
+
+
 def test_every_part_is_a_service(official: dict[str, Any], plant: Plant) -> None:
     wanted = {"database", *health.processes(plant), "simulator", "prometheus", *OF_A_REGISTRY, *ONE_SHOT}
     assert set(official["services"]) == wanted
@@ -72,8 +86,7 @@ def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
     for name, service in official["services"].items():
         image, _, tag = service["image"].partition(":")
         assert re.match(r"v?\d+\.\d+\.\d+", tag) or image.partition("-")[0] == "plantlog", name
-    dockerfile = (CHECKOUT / "ops" / "containers" / "image" / "Dockerfile").read_text()
-    bases = re.findall(r"(?m)^ARG (?:DEBIAN|SERVER)=(.*)", dockerfile)
+    bases = re.findall(r"(?m)^ARG (?:DEBIAN|SERVER)=(.*)", DOCKERFILE)
     assert bases == ["debian:13-slim", "timescale/timescaledb:2.29.2-pg17"]
 
 
@@ -87,7 +100,8 @@ def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
         limits = service["deploy"]["resources"]["limits"]
         assert {"cpus", "memory", "pids"} <= limits.keys(), name
         assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped"), name
-        assert ("healthcheck" in service) == (name not in ONE_SHOT), name
+        assert "test" in service["healthcheck"] or service["image"].partition(":")[0] in OWN_IMAGES, name
+    assert "HEALTHCHECK" in DOCKERFILE
 
 
 def test_nothing_is_published_beyond_loopback(official: dict[str, Any], plant: Plant) -> None:
@@ -115,11 +129,12 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any], plant: P
 def test_whatever_uses_the_database_verifies_it(official: dict[str, Any], environment: Path) -> None:
     services = official["services"]
     database = services["database"]
-    settings = dict(one.removeprefix("-c").split("=", 1) for one in database["command"][1:])
+    settings = server_settings()
     assert settings["ssl"] == "on"
     assert settings["ssl_cert_file"] == settings["ssl_key_file"] == str(_PEM)
-    (logins,) = [one["source"] for one in database["volumes"] if one["target"] == settings["hba_file"]]
-    kinds = [line.split()[0] for line in Path(logins).read_text().splitlines() if not line.startswith("#")]
+    assert settings["hba_file"] == "/etc/postgresql/pg_hba.conf"
+    logins = CHECKOUT / "ops" / "containers" / "pg_hba.conf"
+    kinds = [line.split()[0] for line in logins.read_text().splitlines() if not line.startswith("#")]
     assert kinds == ["local", "hostssl"]
     assert database["depends_on"]["certificate"]["condition"] == "service_completed_successfully"
     # Only what issues the certificate writes to its volume.
@@ -187,18 +202,17 @@ def test_what_backs_up_sees_what_the_database_sees(
     official: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, *others = (official["services"][name] for name in ("database", "maintenance", "migrate", "restore"))
-    data = Path(database["environment"]["PGDATA"])
+    data = Path(image_environment()["PGDATA"])
+    assert Path(image_environment()["PLANTLOG_DATABASE"]) == data
     wanted = {str(data.parent), str(REPOSITORY)}
     mounted = [one for one in database["volumes"] if one["target"] in wanted]
     for service in others:
-        assert Path(service["environment"]["PLANTLOG_DATABASE"]) == data
         assert [one for one in service["volumes"] if one["target"] in wanted] == mounted
     assert {one["target"] for one in mounted} == wanted
     monkeypatch.setattr("os.geteuid", lambda: 10001)
     cluster = MountedCluster(tmp_path, Binaries(Path("/")), data)
-    (setting,) = [one for one in database["command"] if one.startswith("-carchive_command=")]
     condition = f"test ! -e {cluster.archiving}"
-    assert setting.removeprefix("-carchive_command=") == f"{condition} || {cluster.archive_command} archive-push %p"
+    assert server_settings()["archive_command"] == f"{condition} || {cluster.archive_command} archive-push %p"
 
 
 def test_only_what_archives_may_write_to_the_archive(official: dict[str, Any]) -> None:
@@ -212,15 +226,17 @@ def test_only_what_archives_may_write_to_the_archive(official: dict[str, Any]) -
 
 
 def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:
-    given = ["--state", "/var/lib/plantlog"]
+    assert 'ENTRYPOINT ["python", "-P", "-m"]' in DOCKERFILE
     for name in health.processes(plant):
         service = official["services"][name]
-        assert service["command"] == given, name
+        assert service["command"][-2:] == ["--state", "/var/lib/plantlog"], name
         assert service["hostname"] == name
-        assert service["entrypoint"][:3] == ["python", "-P", "-m"]
+        assert service["entrypoint"] is None, name
         # Its health page is asked where the configuration puts it, and scraped there.
         port = processes.port(name, plant.health)
-        assert f"http://127.0.0.1:{port}/" in service["healthcheck"]["test"][-1], name
+        assert "test" not in service["healthcheck"], name
+        live = "" if name in ("writer", "collector-push") else "/live"
+        assert healthy.page(name) == f"http://127.0.0.1:{port}/health{live}"
         assert plant.health.plain_http
         scraped = (CHECKOUT / "ops" / "prometheus" / "containers" / "plantlog.yml").read_text()
         assert f'- targets: ["{name}:{port}"]\n  labels: {{process: {name},' in scraped
@@ -247,7 +263,7 @@ def test_grafana_and_telegraf_get_their_variables(official: dict[str, Any]) -> N
     (folder,) = [one["target"] for one in grafana["volumes"] if one["source"] == "dashboards"]
     assert grafana["environment"]["PLANTLOG_DASHBOARDS"] == folder
     dashboards = official["services"]["dashboards"]
-    assert [one["target"] for one in dashboards["volumes"]] == dashboards["entrypoint"][-1:]
+    assert [one["target"] for one in dashboards["volumes"]] == dashboards["command"][-1:]
     asked: set[str] = set()
     for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
         settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))

@@ -79,7 +79,8 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
     variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
     assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
     asked: dict[str, set[str]] = {}
-    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", (CHECKOUT / "docker-compose.yml").read_text()):
+    text = "".join((CHECKOUT / name).read_text() for name in ("docker-compose.yml", "compose.observers.yml"))
+    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", text):
         asked.setdefault(name, set()).add(default)
     assert all(len(defaults) == 1 for defaults in asked.values())
     own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
