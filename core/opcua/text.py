@@ -107,11 +107,11 @@ class TextRun(NamedTuple):
     tails: list[int]  # where the bytes after each text begin
 
 
-def text_run(reader: Reader, head: int, tail: int, max_items: int, upto: int) -> TextRun:
+def text_run(reader: Reader, head: int, tail: int, max_items: int, end_at: int) -> TextRun:
     """Read the items whose two encoding bytes are those of the first one. Raises DecodeError.
 
     ``head`` and ``tail``: bytes of an item before its encoding bytes, and after its text. The run has at most
-    ``max_items`` items, and ends with the one that reaches byte ``upto``.
+    ``max_items`` items, and ends with the one that reaches byte ``end_at``.
     """
     body, at = reader.body, reader.at
     encoding = body[at + head : at + head + 2]
@@ -119,7 +119,7 @@ def text_run(reader: Reader, head: int, tail: int, max_items: int, upto: int) ->
     starts: list[int] = []
     texts: list[str] = []
     tails: list[int] = []
-    while len(starts) < max_items and body.startswith(encoding, at + head) and (at < upto or not starts):
+    while len(starts) < max_items and body.startswith(encoding, at + head) and (at < end_at or not starts):
         starts.append(at)
         reader.at = at + head + 2
         texts.append(text(reader))

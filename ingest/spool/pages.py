@@ -93,14 +93,14 @@ class Pages:
         (following,) = struct.unpack_from(">I", page, at + local)
         return key + _record(_slice(page, at, local) + self._overflow(following, length - local))
 
-    def _overflow(self, number: int, left: int) -> bytes:
+    def _overflow(self, number: int, remaining: int) -> bytes:
         parts: list[bytes] = []
-        while left > 0:
+        while remaining > 0:
             if not 1 < number <= self.count:
                 raise ValueError("the chain is broken")
             page = self.page(number)
-            parts.append(_slice(page, 4, min(left, self.size - 4)))
-            left -= len(parts[-1])
+            parts.append(_slice(page, 4, min(remaining, self.size - 4)))
+            remaining -= len(parts[-1])
             (number,) = struct.unpack_from(">I", page, 0)
         return b"".join(parts)
 

@@ -86,11 +86,11 @@ def _drain(state: State, writer_runs: bool, step: Step) -> str:
     started = last_progress = time.monotonic()
     while rows and writer_runs:
         time.sleep(0.05)
-        left, unreadable = spooled_rows(state.spool)
+        remaining, unreadable = spooled_rows(state.spool)
         now = time.monotonic()
-        if left < rows:
+        if remaining < rows:
             last_progress = now
-        rows = left
+        rows = remaining
         if now - started > _DRAIN_TIMEOUT or now - last_progress > _STUCK_SECONDS:
             break
     for name in unreadable:

@@ -82,11 +82,11 @@ def portions(
 ) -> Iterator[DataChange]:
     """Values of a notification in portions of about ``size`` bytes, at least one."""
     reader = Reader(body[start:end])
-    left, upto = reader.count(_HANDLE + 1), 0
-    while left or not upto:
-        upto = reader.at + size
+    remaining, end_at = reader.count(_HANDLE + 1), 0
+    while remaining or not end_at:
+        end_at = reader.at + size
         items = _Items(reader, arrival, rules, _HANDLE)
-        left = items.decode(left, upto)
+        remaining = items.decode(remaining, end_at)
         yield items.decoded
 
 
@@ -117,45 +117,45 @@ class _Items:
         self._head = head
         self._handle = handle
 
-    def decode(self, left: int, upto: int) -> int:
-        """Decode ``left`` items, but for those that begin at byte ``upto`` or later; returns their number."""
+    def decode(self, remaining: int, end_at: int) -> int:
+        """Decode ``remaining`` items that begin before byte ``end_at``; returns how many remain."""
         reader = self._reader
-        while left and reader.at < upto:
+        while remaining and reader.at < end_at:
             first = reader.at + self._head
             if first >= len(reader.body):
-                raise DecodeError(f"notification ends within an item, {left} items short")
+                raise DecodeError(f"notification ends within an item, {remaining} items short")
             mask = reader.body[first]
             kind = reader.body[first + 1] if mask & _VALUE and first + 1 < len(reader.body) else 0
             if mask & ~0x3F:
                 raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
             if not mask & _VALUE or kind in _NUMBERS:
-                left -= self._run(mask, kind, left, upto)
+                remaining -= self._run(mask, kind, remaining, end_at)
             elif kind in FORMS:
-                left -= self._texts(mask, kind, left, upto)
+                remaining -= self._texts(mask, kind, remaining, end_at)
             else:
                 self._single()
-                left -= 1
-        return left
+                remaining -= 1
+        return remaining
 
-    def _run(self, mask: int, kind: int, left: int, upto: int) -> int:
+    def _run(self, mask: int, kind: int, remaining: int, end_at: int) -> int:
         """Decode the items that share the first one's layout; returns their number."""
         reader, rules = self._reader, self._rules
         layout = _layout(mask, kind, self._head)
-        portion = -(-(upto - reader.at) // layout.itemsize)
-        fit = min(left, portion, (len(reader.body) - reader.at) // layout.itemsize)
+        portion = -(-(end_at - reader.at) // layout.itemsize)
+        fit = min(remaining, portion, (len(reader.body) - reader.at) // layout.itemsize)
         if fit == 0:
-            raise DecodeError(f"notification ends within an item, {left} items short")
+            raise DecodeError(f"notification ends within an item, {remaining} items short")
         run, limit = 0, _FIRST_ITEMS
         while run < fit:
-            upto = min(fit, limit)
-            items = np.frombuffer(reader.body, layout, upto, reader.at)
+            n_items = min(fit, limit)
+            items = np.frombuffer(reader.body, layout, n_items, reader.at)
             same = items["mask"][run:] == mask
             if mask & _VALUE:
                 same &= items["kind"][run:] == kind
             if not same.all():
                 run += int(np.argmin(same))
                 break
-            run, limit = upto, limit * 8
+            run, limit = n_items, limit * 8
         items = np.frombuffer(reader.body, layout, run, reader.at)
         reader.at += run * layout.itemsize
         handles = items["handle"] ^ np.uint32(rules.key) if self._head else np.full(run, self._handle, np.uint32)
@@ -173,10 +173,10 @@ class _Items:
         self._numbers(value, kind, handles, status, time, server)
         return run
 
-    def _texts(self, mask: int, kind: int, left: int, upto: int) -> int:
+    def _texts(self, mask: int, kind: int, remaining: int, end_at: int) -> int:
         """Decode the texts that have the first one's encoding; returns their number."""
         reader, layout = self._reader, _tail(mask)
-        starts, texts, tails = text_run(reader, self._head, layout.itemsize, left, upto)
+        starts, texts, tails = text_run(reader, self._head, layout.itemsize, remaining, end_at)
         n = len(starts)
         handles = np.full(n, self._handle)
         if self._head:

@@ -101,10 +101,10 @@ async def read_history(
     members = {source.tags[i].address: node for i, node in tags.items() if source.tags[i].member}
     await structures.read(client, source.time_out, members)
     rules = {i: _rules(i, source.tags[i], whole_arrays, structures) for i in tags}
-    left = list(tags)
+    remaining = list(tags)
     for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
         unfinished: list[int] = []
-        points: dict[int, bytes | None] = dict.fromkeys(left)
+        points: dict[int, bytes | None] = dict.fromkeys(remaining)
         reached: dict[int, int] = {}
         stuck: Counter[int] = Counter()
         while points:
@@ -147,7 +147,7 @@ async def read_history(
                 if change is None or not answer.point:
                     del points[answer.tag]
                 yield Page(answer.tag, change, answer.status, answer.tag not in points)
-        left = unfinished
+        remaining = unfinished
 
 
 def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:

@@ -266,11 +266,11 @@ async def remove(
     """Delete the items of channels (subscription → channels). One that other channels share stays on the server."""
     for number, channels in channels_of.items():
         subscription = state.subscriptions[number]
-        left = {channel: item for channel, item in subscription.items.items() if channel not in set(channels)}
-        shared = {item.id for item in left.values()}
+        remaining = {channel: item for channel, item in subscription.items.items() if channel not in set(channels)}
+        shared = {item.id for item in remaining.values()}
         deleted = {subscription.items[channel].id for channel in channels} - shared
         await delete_items(client, source, state, number, sorted(deleted))
-        subscription.items = left
+        subscription.items = remaining
     state.structures.monitor_only(state.shared_items())
 
 

@@ -141,8 +141,8 @@ class Subscriptions:
         await self._wait_until_published(client, tags, changes.obsolete)
         moves = set(changes.replace)
         for subscription in self:
-            if left := moves & subscription.items.keys():
-                await self._receiver.open_move_gaps(subscription, left)
+            if remaining := moves & subscription.items.keys():
+                await self._receiver.open_move_gaps(subscription, remaining)
         async with self._changing():
             await remove(client, tags.source, self.state, changes.obsolete)
             if not changes.replace:

@@ -128,13 +128,13 @@ class Unreadable:
         unsupported: Mapping[int, str],
     ) -> list[tuple[int, int]]:
         """(channel, µs) of those with a supported value."""
-        left = self._channels - unsupported.keys()
-        if not left:
+        remaining = self._channels - unsupported.keys()
+        if not remaining:
             return []
-        readable = ~tags.is_text[position] & (status < _BAD) & np.isin(tags.ids[position], list(left))
+        readable = ~tags.is_text[position] & (status < _BAD) & np.isin(tags.ids[position], list(remaining))
         again = dict(zip(tags.ids[position[readable]].tolist(), time[readable].tolist(), strict=True))
         for text in change.texts:
-            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in left:
+            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in remaining:
                 again.setdefault(int(tags.ids[text.handle]), text.time)
         return list(again.items())
 
