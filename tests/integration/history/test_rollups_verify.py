@@ -31,7 +31,6 @@ async def filled(connection: asyncpg.Connection[Any]) -> WrittenSamples:
     return plant
 
 
-@pytest.mark.slow
 async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> None:
     await filled(owner)
     assert (await verify(owner)).differences == []
@@ -65,7 +64,6 @@ async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> N
     }
 
 
-@pytest.mark.slow
 async def test_verify_finds_rows_in_hours_without_samples(owner: asyncpg.Connection[Any]) -> None:
     await filled(owner)
     await owner.execute(
@@ -86,7 +84,6 @@ async def test_verify_finds_rows_in_hours_without_samples(owner: asyncpg.Connect
     assert len(found) == 3
 
 
-@pytest.mark.slow
 async def test_dirty_or_expired_rollups_are_no_difference(owner: asyncpg.Connection[Any]) -> None:
     plant = await filled(owner)
     await plant.write(owner, [(1, DAY_US + HOUR_US + 1, 4.0, 0)])

@@ -79,7 +79,6 @@ async def test_late_deleted_and_missing_readings(owner: asyncpg.Connection[Any])
     await assert_exact_after_refresh(owner, plant)
 
 
-@pytest.mark.slow
 async def test_sum_over_any_time_is_the_increase_of_the_engine(owner: asyncpg.Connection[Any]) -> None:
     some = random.Random(4)
     plant = WrittenSamples()

@@ -187,7 +187,6 @@ async def test_values_with_a_frozen_timestamp_are_missing(recorded: Recording) -
     ]
 
 
-@pytest.mark.slow
 async def test_pushed_channels_are_judged_by_their_own_usual_distance(recorded: Recording) -> None:
     await recorded.pushed()
     minutes = np.arange(0.0, 4 * 3600, 60)
