@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from core.config.load import load
 from core.errors import OperationError
+from core.installation import installations
 from core.paths import State
 from ops.appliance import orphans
 from ops.appliance.refusals import check_registration
@@ -207,18 +209,18 @@ def test_refused_prepare_leaves_the_folder_and_the_database(
     new = State(tmp_path / "new")
     new.root.mkdir()
     store_dsns(new, owner=database.owner_dsn)
-    before = asyncio.run(_logins(database))
+    before = asyncio.run(_installations(database))
     result = run(new.root, "admin", "prepare", *(tmp_path / word if ".toml" in word else word for word in words))
     assert result.code == 1, result
     assert reason in " ".join(result.err.split()), result
     assert list(new.root.iterdir()) == [new.dsn_file("owner").parent]
     assert list(_contents(new.root)) == [new.dsn_file("owner")]
-    assert asyncio.run(_logins(database)) == before
+    assert asyncio.run(_installations(database)) == before
 
 
-async def _logins(database: Database) -> list[str]:
+async def _installations(database: Database) -> list[UUID]:
     async with connected(database.owner_dsn) as connection:
-        return [row["rolname"] for row in await connection.fetch("SELECT rolname FROM pg_roles ORDER BY rolname")]
+        return [one.id for one in await installations(connection)]
 
 
 def test_refused_service_makes_no_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
