@@ -18,6 +18,7 @@ import asyncpg
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Locator, Page, Position, Request
 
+from dashboards.fill import OF_GRAFANA
 from dashboards.viewer.library import Dashboard, Library, Query
 from tests.e2e.appliance import Appliance, running
 from tests.e2e.grafana import PASSWORD, WITHOUT, Grafana, program, provisioned
@@ -30,6 +31,7 @@ from tests.waiting import PATIENCE, until, until_sync
 pytestmark = pytest.mark.skipif(program() is None, reason=WITHOUT)
 
 _PORT = free_ports(13)
+_LIBRARY = Library(OF_GRAFANA)  # without the viewer's own
 _SINCE = 15 * 60  # seconds that are looked at
 _STATES_ONLY = "tests/states_only"  # a unit without analog channels
 _MADE = """
@@ -52,6 +54,15 @@ _DRAWN = """
   return panels.length >= n && panels.every((panel) => panel.childElementCount)
          && !document.querySelector('[aria-label="Panel loading bar"]');
 }
+"""
+
+_CUT = """
+() => [...document.querySelectorAll('[role=columnheader]')].filter((heading) => {
+  const text = document.createRange();
+  text.selectNodeContents(heading);
+  const { left, right } = heading.getBoundingClientRect();
+  return [...text.getClientRects()].some((box) => box.width && (box.left < left - 1 || box.right > right + 1));
+}).map((heading) => heading.textContent)
 """
 
 
@@ -130,7 +141,7 @@ class GrafanaDashboard:
 
 def test_dashboards_are_provisioned(grafana: Grafana) -> None:
     found = grafana.ask("/api/search?type=dash-db")
-    assert {one["uid"] for one in found} == {one.uid for one in Library()}
+    assert {one["uid"] for one in found} == {one.uid for one in _LIBRARY}
     assert {one["folderTitle"] for one in found} == {"plantlog"}
     for one in found:
         reply = grafana.ask(f"/api/dashboards/uid/{one['uid']}")
@@ -142,7 +153,7 @@ def test_a_source_is_healthy(grafana: Grafana, uid: str) -> None:
     assert grafana.ask(f"/api/datasources/uid/{uid}/health")["status"] == "OK"
 
 
-@pytest.mark.parametrize("one", list(Library()), ids=lambda one: one.uid)
+@pytest.mark.parametrize("one", list(_LIBRARY), ids=lambda one: one.uid)
 def test_every_query_has_the_shape_that_its_panel_needs(grafana: Grafana, one: Dashboard) -> None:
     shown = GrafanaDashboard(grafana, one)
     for panel in one.panels():
@@ -198,7 +209,7 @@ class Looked:
 
     async def drawn(self, uid: str) -> str:
         """Wait until that dashboard is there and its queries are answered and drawn; the text of the page."""
-        panels = [panel for panel in Library().dashboard(uid).panels() if panel["type"] != "row"]
+        panels = [panel for panel in _LIBRARY.dashboard(uid).panels() if panel["type"] != "row"]
         asked = {(uid, str(panel["id"])) for panel in panels if panel.get("targets")}
         await self.page.wait_for_url(re.compile(rf"/d/{uid}[/?]"))
         await until(lambda: asked <= self.answered, show=lambda: (sorted(asked - self.answered), self.wrong))
@@ -208,7 +219,7 @@ class Looked:
 
     async def panel_errors(self, uid: str) -> list[str]:
         """What panels say instead of their picture. That they have no rows, in the words of the file, is no error."""
-        panels = [panel for panel in Library().dashboard(uid).panels() if panel.get("targets")]
+        panels = [panel for panel in _LIBRARY.dashboard(uid).panels() if panel.get("targets")]
         empty = {panel["fieldConfig"]["defaults"].get("noValue") for panel in panels}
         failed = await self.page.get_by_test_id(_FAILED).all()
         said = await self.page.get_by_test_id(_MESSAGE).all_inner_texts()
@@ -237,13 +248,21 @@ async def _logged_in(browser: Browser, grafana: Grafana) -> Looked:
     return Looked(page, grafana)
 
 
-@pytest.mark.parametrize("uid", [one.uid for one in Library()])
+@pytest.mark.parametrize("uid", [one.uid for one in _LIBRARY])
 async def test_dashboard_is_drawn(look: Looked, uid: str) -> None:
     text = await look.open(uid)
     assert await look.panel_errors(uid) == []
     assert "-∞" not in text
     assert "$__all" not in text
     assert look.wrong == []
+
+
+@pytest.mark.parametrize("uid", [one.uid for one in _LIBRARY])
+async def test_headings_are_whole(look: Looked, uid: str) -> None:
+    await look.open(uid)
+    for width in (1280, 1440, 1920):
+        await look.page.set_viewport_size({"width": width, "height": 6000})
+        await look.page.wait_for_function(f"() => !({_CUT})().length")
 
 
 async def test_a_unit_without_analog_channels_is_drawn(look: Looked) -> None:
