@@ -87,7 +87,7 @@ def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
         image, _, tag = service["image"].partition(":")
         assert re.match(r"v?\d+\.\d+\.\d+", tag) or image.partition("-")[0] == "plantlog", name
     bases = re.findall(r"(?m)^ARG (?:DEBIAN|SERVER)=(.*)", DOCKERFILE)
-    assert bases == ["debian:13-slim", "timescale/timescaledb:2.29.2-pg17"]
+    assert bases == ["docker.io/library/debian:13-slim", "docker.io/timescale/timescaledb:2.29.2-pg17"]
 
 
 def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
