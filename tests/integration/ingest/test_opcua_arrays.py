@@ -28,7 +28,7 @@ NO_DATA = ua.StatusCodes.BadIndexRangeNoData
 
 @asynccontextmanager
 async def serving(values: dict[str, Any]) -> AsyncIterator[tuple[str, Server, dict[str, Any]]]:
-    server, address = await unsecured("urn:arrays")
+    server, address = await unsecured("urn:arrays", transfers=True)
     nodes = {}
     for number, (name, value) in enumerate(values.items()):
         nodes[name] = await server.nodes.objects.add_variable(ua.NodeId(name, 2), f"2:n{number}", value)

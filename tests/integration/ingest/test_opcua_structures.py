@@ -19,7 +19,6 @@ from core.config.templates import TagLocation
 from core.timestamps import now_us
 from ops.registration.discovery.compare import compare
 from ops.registration.discovery.discover import discover
-from simulator.subscriptions import Subscriptions, Transit
 from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ops.test_opcua_discover import discovered
@@ -100,9 +99,7 @@ class Drive:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Drive]:
-    server, address = await unsecured("urn:structures")
-    # Those of asyncua answer to publish requests of the former session, and never publish again after three.
-    server.iserver.subscription_service = Subscriptions(server.iserver.aspace, server.iserver, Transit(), {})
+    server, address = await unsecured("urn:structures", transfers=True)
     drive = Drive(server, address)
     await drive.define()
     await drive.add(drive.value(Speed=1.0, Name="a"))
