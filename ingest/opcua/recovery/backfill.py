@@ -28,7 +28,7 @@ from ingest.appender import Appender, until_durable
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.decode.structures import Structures
-from ingest.opcua.recovery.history import read_history, server_start
+from ingest.opcua.recovery.history import BOUND_NOT_FOUND, NO_DATA, read_history, server_start
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
@@ -41,9 +41,7 @@ PendingGap: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to �
 _NODES = 50  # per request
 _PAUSE = 0.02  # s, between requests: live data goes first
 _MAX_TRIES = 3  # some servers end the session over history requests; live data must continue
-_BOUND_NOT_FOUND = 0x80D7_0000
 _BAD = 0x8000_0000
-_NO_DATA = (_BOUND_NOT_FOUND, 0x809B_0000, 0x00A5_0000)  # BadNoData, GoodNoData: the server has no values of that time
 _NOT_IN_HISTORY = "not in the history"
 
 
@@ -237,7 +235,7 @@ class Backfill:
             channel = int(self._tags.ids[page.tag])
             if page.change is None:
                 unknown[channel] = end
-                if page.status not in _NO_DATA:
+                if page.status not in NO_DATA:
                     status = ua.StatusCode(page.status).name if page.status & _BAD else "it does not end"
                     self._faults[channel] = f"the history cannot be read: {status}"
                 continue
@@ -252,7 +250,7 @@ class Backfill:
                 texts_of_page = [
                     Event("text", t.time, channel, t.status, t.text)
                     for t in page.change.texts
-                    if since <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
+                    if since <= t.time <= end and t.status & 0xFFFF_0000 != BOUND_NOT_FOUND
                 ]
                 texts += len(texts_of_page)
                 events += texts_of_page
@@ -283,7 +281,7 @@ class Backfill:
         value, status = self._tags.without_no_data(position, value, status)
         dated = RepeatedTimestamps(self._tags).date(position, source, server, value, status, 0)
         time = dated.time
-        in_range = (time >= np.repeat(floors, sizes)) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
+        in_range = (time >= np.repeat(floors, sizes)) & (time <= end) & (status & 0xFFFF_0000 != BOUND_NOT_FOUND)
         if dated.keep is not None:
             in_range &= dated.keep
         if not in_range.any():
@@ -312,7 +310,7 @@ def _unknown_until(change: DataChange, start: int, end: int) -> int | None:
     """Start of the history of a node (µs), by its first page; None: not after ``start``, as its bound shows."""
     times = np.concatenate([*change.time, np.array([t.time for t in change.texts], np.int64)])
     status = np.concatenate([*change.status, np.array([t.status for t in change.texts], np.uint32)])
-    bounded = times[status & 0xFFFF_0000 != _BOUND_NOT_FOUND]
+    bounded = times[status & 0xFFFF_0000 != BOUND_NOT_FOUND]
     if not len(bounded):
         return end
     first = int(bounded.min())

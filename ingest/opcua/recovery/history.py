@@ -32,6 +32,8 @@ _ONLY_SOURCE = (
 )
 _ONLY_SOURCE_CODES = frozenset(error.code for error in _ONLY_SOURCE)
 _STUCK_PAGES = 100  # consecutive pages without progress before a node is given up
+BOUND_NOT_FOUND = 0x80D7_0000
+NO_DATA = (BOUND_NOT_FOUND, 0x809B_0000, 0x00A5_0000)  # BadNoData, GoodNoData: the server has no values of that time
 NO_RULES: Mapping[int, DecodeRules] = MappingProxyType({})
 _VALUES = 1000  # per node and answer: small enough not to delay live data
 
@@ -93,7 +95,8 @@ async def read_history(
     """Yield raw values of ``tags`` (index → node id) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
 
     ``whole_arrays``: the server does not support IndexRange; ``structures``: of this session. A server, or a node, that
-    has only source timestamps is read again with these.
+    has only source timestamps is read again with these. Some servers (asyncua's) say nothing of what is behind as many
+    values as were requested: they are asked for that, too.
 
     Raises ua.UaError, OSError, TimeoutError or DecodeError.
     """
@@ -105,17 +108,19 @@ async def read_history(
     for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
         unfinished: list[int] = []
         points: dict[int, bytes | None] = dict.fromkeys(remaining)
+        begins = dict.fromkeys(remaining, from_time)
         reached: dict[int, int] = {}
         stuck: Counter[int] = Counter()
         while points:
-            requested = list(points)
+            begin = begins[next(iter(points))]
+            requested = [i for i in points if begins[i] == begin]
             request = ua.HistoryReadRequest()
             request.Parameters.HistoryReadDetails = ua.ReadRawModifiedDetails(
                 IsReadModified=False,
-                StartTime=utc(from_time),
+                StartTime=utc(begin),
                 EndTime=utc(to_time),
                 NumValuesPerNode=_VALUES,
-                ReturnBounds=True,
+                ReturnBounds=begin == from_time,
             )
             request.Parameters.TimestampsToReturn = timestamps
             request.Parameters.ReleaseContinuationPoints = False
@@ -141,10 +146,17 @@ async def read_history(
                     del points[answer.tag]
                     unfinished.append(answer.tag)
                     continue
-                if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
+                if change is None and begin > from_time and (answer.status in NO_DATA or not answer.status & _BAD):
+                    del points[answer.tag]
+                    continue
+                is_cut = change is not None and not answer.point and _is_cut(change, to_time)
+                goes_on = bool(answer.point) or is_cut
+                if change is not None and goes_on and not _makes_progress(answer.tag, change, reached, stuck):
                     change = None
                 points[answer.tag] = answer.point
-                if change is None or not answer.point:
+                if is_cut:
+                    begins[answer.tag] = max(begin, reached.get(answer.tag, begin)) + 1
+                if change is None or not goes_on:
                     del points[answer.tag]
                 yield Page(answer.tag, change, answer.status, answer.tag not in points)
         remaining = unfinished
@@ -152,12 +164,23 @@ async def read_history(
 
 def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:
     """Return whether there is progress: ``reached`` (µs) grows now and then; ``stuck`` counts the pages in between."""
-    latest = max([int(times.max()) for times in change.time] + [text.time for text in change.texts], default=None)
+    latest = _latest(change)
     if latest is not None and latest > reached.get(tag, latest - 1):
         reached[tag], stuck[tag] = latest, 0
     else:
         stuck[tag] += 1
     return stuck[tag] < _STUCK_PAGES
+
+
+def _latest(change: DataChange) -> int | None:
+    """Time (µs) of the latest value; None: there is none."""
+    return max([int(times.max()) for times in change.time] + [text.time for text in change.texts], default=None)
+
+
+def _is_cut(change: DataChange, to_time: int) -> bool:
+    """Return whether there may be more values behind these: there are as many as were requested, or more by bounds."""
+    latest = _latest(change)
+    return sum(map(len, change.time)) + len(change.texts) >= _VALUES and latest is not None and latest < to_time
 
 
 def _rules(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> DecodeRules:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from asyncua import ua
+import numpy as np
+import pytest
+from asyncua import Client, ua
 
-from core.config.sources import OpcuaTag
+from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import microseconds, now_us
+from ingest.opcua.recovery.history import read_history
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, connected, of_outage, serving, values
 from tests.memory_appender import MemoryAppender
@@ -122,3 +126,25 @@ async def test_server_that_closes_the_session_on_history_read_is_read_live(tmp_p
             await kept.until(lambda: server.written[-1] in values(kept))
             assert status.reconnects == before
             assert not any(gap.backfilled for gap in kept.gaps())
+
+
+@pytest.mark.parametrize("count", [1000, 2500])
+async def test_history_that_is_cut_without_a_word_is_read_to_its_end(count: int) -> None:
+    """asyncua's server sends as many values as are requested, and no continuation point where there are more."""
+    server, address = await unsecured("urn:history")
+    node = await server.nodes.objects.add_variable(ua.NodeId("t0", 2), "2:t0", 0.0)
+    start = datetime(2026, 9, 21, tzinfo=UTC)
+    async with server:
+        await server.historize_node_data_change(node, period=None, count=0)
+        history = server.iserver.history_manager.storage
+        for n in range(count):
+            value = ua.DataValue(ua.Variant(float(n)), SourceTimestamp=start + timedelta(seconds=n))
+            await history.save_node_value(node.nodeid, value)
+        async with Client(address) as client:
+            tags = (OpcuaTag(name="t", address="ns=2;s=t0"),)
+            source = OpcuaSource(name="s", kind="opcua", address=address, tags=tags)
+            begin, end = microseconds(start), microseconds(start + timedelta(seconds=count + 10))
+            pages = [page async for page in read_history(client, source, {0: node.nodeid}, begin, end)]
+    runs = [run for page in pages if page.change for run in page.change.value]
+    assert np.concatenate(runs).tolist() == [float(n) for n in range(count)]
+    assert all(page.change is not None for page in pages)
