@@ -137,7 +137,10 @@ class RepeatedTimestamps:
         kept_status = np.where(is_here, q[latest], self._status[p])
         kept = last_time[refused], kept_value[refused], kept_status[refused]
         gaps, conflicts = self._refuse(p[refused], kept, value[order][refused], q[refused], arrival)
-        self._receive(p[keep], s[keep], v[keep], value[order][keep], q[keep], time[keep])
+        self._row[p] = -1
+        self._row[p[refused]] = rows[refused]
+        is_behind = rows > self._row[p]  # the last refused value of its channel
+        self._receive(p[keep], s[keep], v[keep], value[order][keep], q[keep], time[keep], is_behind[keep])
         keep &= (
             (time != self._on_disk[p])
             | (bits != self._on_disk_value.view(np.uint64)[p])
@@ -147,9 +150,17 @@ class RepeatedTimestamps:
         return Dated(time[unsorted], keep[unsorted], gaps, conflicts)
 
     def _receive(
-        self, position: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, time: Int64s
+        self,
+        position: UInt32s,
+        source: Int64s,
+        server: Int64s,
+        value: Float64s,
+        status: UInt32s,
+        time: Int64s,
+        may_resume: NDArray[np.bool_] | bool = True,
     ) -> None:
-        in_gap = np.isfinite(self._refused_at[position]) & (self._resumed[position] == 0)
+        """Remember samples as received. ``may_resume``: the gap of its channel, if it has one, can end there."""
+        in_gap = np.isfinite(self._refused_at[position]) & (self._resumed[position] == 0) & may_resume
         if in_gap.any():
             in_gap &= source != self._source[position]
             self._resumed[position[in_gap][::-1]] = time[in_gap][::-1]

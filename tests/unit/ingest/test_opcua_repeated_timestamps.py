@@ -193,3 +193,16 @@ def test_conflict_names_the_value_that_is_stored(messages: list[list[float]]) ->
         conflicts += channels.add(*((1, 7, 0, value) for value in values), *later).conflicts
     assert {event.detail["kept_value"] for event in conflicts} == {"1.0"}
     assert channels.table == {(1, 6): 0.5, (1, 7): 1.0, (1, 8): 9.0}
+
+
+@pytest.mark.parametrize("messages", [[[(7, 1.0), (7, 2.0)], [(9, 3.0)]], [[(7, 1.0), (7, 2.0), (9, 3.0)]]])
+def test_gap_of_a_single_refused_value_ends_with_the_next_sample(
+    messages: list[list[tuple[int, float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("ingest.opcua.subscription.repeated_timestamps.monotonic", lambda: clock[0])
+    channels = Channels()
+    channels.add((1, 6, 0, 0.5))
+    gaps = [gap for rows in messages for gap in channels.add(*((1, at, 0, value) for at, value in rows)).gaps]
+    clock[0] += 11
+    assert (gaps, channels.state.ended()) == ([(11, 7)], [([11], 9)])
