@@ -21,9 +21,8 @@ from ingest.status import SourceStatus
 
 _REASON = "time_stands_still"
 _DETAIL = "different values have the same timestamps"
-_QUIET_SECONDS = (
-    10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
-)
+# s without a refused value until the gap is closed: one gap, however often the timestamp advances
+_QUIET_SECONDS = 10.0
 _NO_SAMPLE = np.iinfo(np.int64).min  # no sample
 
 

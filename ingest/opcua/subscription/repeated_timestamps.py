@@ -23,9 +23,8 @@ from core.timestamps import iso
 from ingest.opcua.subscription.tags import Tags
 
 _NO_SAMPLE = np.iinfo(np.int64).min  # no sample
-_QUIET_SECONDS = (
-    10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
-)
+# s without a refused value until the gap is closed: one gap, however often the timestamp advances
+_QUIET_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +100,8 @@ class RepeatedTimestamps:
         def before(column: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
             return np.where(begins, state[p], np.roll(column, 1))
 
-        undated = (s == arrival) & (v == 0)
-        s = s + np.where(undated, rows - np.maximum.accumulate(np.where(begins, rows, 0)), 0)
+        begin = np.maximum.accumulate(np.where(begins, rows, 0))  # first row of the channel
+        s = s + np.where((s == arrival) & (v == 0), rows - begin, 0)
         last_source, last_server = before(s, self._source), before(v, self._server)
         same = s == last_source
         # Of a run of samples with equal timestamps the first one is kept, which may have come in a message before.
@@ -131,12 +130,14 @@ class RepeatedTimestamps:
         dated = keep & ~same
         self._first[p[dated]] = np.where(time[dated] == s[dated], v[dated], -1)
         self._first_value[p[dated]] = value[order][dated]
-        latest = np.maximum.accumulate(np.where(keep, rows, -1))  # row of the sample that was kept last
-        is_here = latest >= np.maximum.accumulate(np.where(begins, rows, 0))
-        kept_value = np.where(is_here, value[order][latest], self._value[p])
-        kept_status = np.where(is_here, q[latest], self._status[p])
-        kept = last_time[refused], kept_value[refused], kept_status[refused]
-        gaps, conflicts = self._refuse(p[refused], kept, value[order][refused], q[refused], arrival)
+        refusals: tuple[list[tuple[int, int]], list[Event]] = [], []
+        if refused.any():
+            latest = np.maximum.accumulate(np.where(keep, rows, -1))  # row of the sample that was kept last
+            is_here = latest >= begin
+            kept_value = np.where(is_here, value[order][latest], self._value[p])
+            kept_status = np.where(is_here, q[latest], self._status[p])
+            kept = last_time[refused], kept_value[refused], kept_status[refused]
+            refusals = self._refuse(p[refused], kept, value[order][refused], q[refused], arrival)
         self._row[p] = -1
         self._row[p[refused]] = rows[refused]
         is_behind = rows > self._row[p]  # the last refused value of its channel
@@ -147,7 +148,7 @@ class RepeatedTimestamps:
             | (q != self._on_disk_status[p])
         )
         unsorted = np.argsort(order)
-        return Dated(time[unsorted], keep[unsorted], gaps, conflicts)
+        return Dated(time[unsorted], keep[unsorted], *refusals)
 
     def _receive(
         self,
@@ -180,8 +181,6 @@ class RepeatedTimestamps:
 
         ``kept``: times, values and statuses of the samples that were kept before them.
         """
-        if not len(position):
-            return [], []
         metrics.conflicts.inc(len(position))
         positions, first, count = np.unique(position, return_index=True, return_counts=True)
         begin = np.isinf(self._refused_at[positions])
