@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from asyncua import Client, ua
@@ -26,7 +26,7 @@ from ingest.opcua.decode.message import Notification, publish_response, republis
 from ingest.opcua.events.server_events import ServerEvents
 from ingest.opcua.recovery.losses import Losses
 from ingest.opcua.subscription.receive import Receiver
-from ingest.opcua.subscription.sequence import distance, following
+from ingest.opcua.subscription.sequence import SequenceTracker, distance, following
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.subscriptions import Subscriptions
 
@@ -161,14 +161,8 @@ class Publisher:
         await self._store(body, notification, subscription, offered)
 
     async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
-        """Store a message with its progress, so that a process that is killed does not request it again.
-
-        Where times depend on the order, a value that comes again can get another time. Messages are then stored one by
-        one: none before an earlier one, which may still be requested, and none beside others, whose progress includes
-        only what was on disk before.
-        """
+        """Store a message with its progress, so that a process that is killed does not request it again."""
         tracker, noted_first = subscription.tracker, 0
-        one_by_one = self._receiver.times_depend_on_order
 
         def progress(portions: int | None) -> Notes:
             """Note of the progress, to be saved with portions of the message up to this one; None: with all of it."""
@@ -183,10 +177,8 @@ class Publisher:
             return {self._note_name(subscription): note}
 
         store = self._events.store if subscription.event_items else self._receiver.store
-        if one_by_one:
-            async with self._progress:
-                await self._progress.wait_for(lambda: tracker.is_next(notification.sequence))
-        async with self._in_turn if one_by_one else nullcontext():
+        in_turn = self._turn(tracker, notification.sequence) if self._receiver.times_depend_on_order else nullcontext()
+        async with in_turn:
             await store(body, notification, subscription, progress)
             self._check_all_publishing()
             tracker.saved(noted_first)
@@ -197,6 +189,18 @@ class Publisher:
             await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
+
+    @asynccontextmanager
+    async def _turn(self, tracker: SequenceTracker, sequence: int) -> AsyncIterator[None]:
+        """The turn of a message, where times depend on the order: a value that comes again can get another time.
+
+        No message is stored before an earlier one, which may still be requested, and none beside others, whose progress
+        includes only what was on disk before.
+        """
+        async with self._progress:
+            await self._progress.wait_for(lambda: tracker.is_next(sequence))
+        async with self._in_turn:
+            yield
 
     async def _notify(self) -> None:
         async with self._progress:
