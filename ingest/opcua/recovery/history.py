@@ -107,13 +107,12 @@ async def read_history(
     remaining = list(tags)
     for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
         unfinished: list[int] = []
-        points: dict[int, bytes | None] = dict.fromkeys(remaining)
-        begins = dict.fromkeys(remaining, from_time)
+        upcoming = dict.fromkeys(remaining, (from_time, b""))  # begin and continuation point of the next request
         reached: dict[int, int] = {}
         stuck: Counter[int] = Counter()
-        while points:
-            begin = begins[next(iter(points))]
-            requested = [i for i in points if begins[i] == begin]
+        while upcoming:
+            begin, _ = next(iter(upcoming.values()))
+            requested = [i for i in upcoming if upcoming[i][0] == begin]
             request = ua.HistoryReadRequest()
             request.Parameters.HistoryReadDetails = ua.ReadRawModifiedDetails(
                 IsReadModified=False,
@@ -127,7 +126,7 @@ async def read_history(
             request.Parameters.NodesToRead = [
                 ua.HistoryReadValueId(
                     NodeId=tags[i],
-                    ContinuationPoint=points[i] or None,
+                    ContinuationPoint=upcoming[i][1] or None,
                     IndexRange=None if whole_arrays else index_range_of(source.tags[i]),
                 )
                 for i in requested
@@ -138,27 +137,24 @@ async def read_history(
             except _ONLY_SOURCE:
                 if is_last:
                     raise
-                unfinished += requested
+                unfinished += upcoming
                 break
             for answer in answers(body, requested, to_time, rules):
-                change = answer.change
+                tag, change = answer.tag, answer.change
+                del upcoming[tag]
                 if answer.status in _ONLY_SOURCE_CODES and not is_last:
-                    del points[answer.tag]
-                    unfinished.append(answer.tag)
+                    unfinished.append(tag)
                     continue
                 if change is None and begin > from_time and (answer.status in NO_DATA or not answer.status & _BAD):
-                    del points[answer.tag]
                     continue
-                is_cut = change is not None and not answer.point and _is_cut(change, to_time)
-                goes_on = bool(answer.point) or is_cut
-                if change is not None and goes_on and not _makes_progress(answer.tag, change, reached, stuck):
-                    change = None
-                points[answer.tag] = answer.point
-                if is_cut:
-                    begins[answer.tag] = max(begin, reached.get(answer.tag, begin)) + 1
-                if change is None or not goes_on:
-                    del points[answer.tag]
-                yield Page(answer.tag, change, answer.status, answer.tag not in points)
+                if change is not None and (answer.point or _is_cut(change, to_time)):
+                    if not _makes_progress(tag, change, reached, stuck):
+                        change = None
+                    elif answer.point:
+                        upcoming[tag] = begin, answer.point
+                    else:
+                        upcoming[tag] = max(begin, reached[tag]) + 1, b""
+                yield Page(tag, change, answer.status, tag not in upcoming)
         remaining = unfinished
 
 
