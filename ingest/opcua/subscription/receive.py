@@ -29,7 +29,7 @@ from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
 from ingest.opcua.subscription.tracking import ChannelTracking, Moves
-from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable
+from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable, Values
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 
@@ -218,7 +218,8 @@ class Receiver:
         time = dated.time
         # Losses
         with_texts = merge_texts(position, time, status, change.texts, len(tags))
-        events = await self._unreadable.check(tags, change, position, time, status, tracking.time, arrival)
+        values = Values(tags, change, position, time, status)
+        events = await self._unreadable.check(values, tracking.time, arrival)
         publish_time = message.notification.publish_time
         await self._inspect(tracking, Message(*with_texts, arrival, more), message.subscription, publish_time)
         again, at = tracking.unchanged.find(position, time, message.notification.sequence)

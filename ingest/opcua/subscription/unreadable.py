@@ -7,9 +7,11 @@ value that does not fit its definition, is a Bad sample. An optional member may 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.batch import Event, Int64s, UInt32s
 from core.config.sources import OpcuaTag
@@ -29,6 +31,39 @@ _UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEnc
 _MISSING = np.array([*_NO_ELEMENT, *_UNFIT], np.uint32)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """The values of a part of a notification, whose handles are positions."""
+
+    tags: Tags
+    change: DataChange
+    position: UInt32s  # (n,) of its numbers
+    time: Int64s  # (n,) µs
+    status: UInt32s  # (n,)
+
+    def numbers(self, mask: NDArray[np.bool_], channels: set[int]) -> dict[int, int]:
+        """Channel → time (µs) of the last of its numbers in ``mask``."""
+        mask = mask & np.isin(self.tags.ids[self.position], list(channels))
+        return dict(zip(self.tags.ids[self.position[mask]].tolist(), self.time[mask].tolist(), strict=True))
+
+    def texts(self, channels: set[int]) -> Iterator[tuple[int, int]]:
+        """(channel, time in µs) of the texts that are not Bad."""
+        for text in self.change.texts:
+            if text.handle < len(self.tags) and text.status < _BAD:
+                channel = int(self.tags.ids[text.handle])
+                if channel in channels:
+                    yield channel, text.time
+
+    def unsupported_types(self) -> dict[int, str]:
+        """Channel → unsupported type."""
+        tags = self.tags
+        unsupported = {int(tags.ids[u.handle]): u.reason for u in self.change.unsupported if u.handle < len(tags)}
+        for text in self.change.texts:
+            if text.handle < len(tags) and not tags.is_text[text.handle]:
+                unsupported[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
+        return unsupported
+
+
 class Unreadable:
     """The channels of one source that can't be read. After a restart the unsupported ones are known by their gaps."""
 
@@ -44,19 +79,11 @@ class Unreadable:
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
 
-    async def check(
-        self,
-        tags: Tags,
-        change: DataChange,
-        position: UInt32s,
-        time: Int64s,
-        status: UInt32s,
-        last: Int64s,
-        arrival: int,
-    ) -> list[Event]:
-        """Events to record. ``position``, ``time``, ``status``: of numbers in ``change``; ``last`` (µs) by position."""
+    async def check(self, values: Values, last: Int64s, arrival: int) -> list[Event]:
+        """Events to record. ``last``: time of the last sample (µs) by position."""
+        tags = values.tags
         events: list[Event] = []
-        unsupported = _unsupported_types(tags, change)
+        unsupported = values.unsupported_types()
         for channel, reason in unsupported.items():
             at = tags.position(channel)
             assert at is not None
@@ -66,7 +93,7 @@ class Unreadable:
             self._channels.add(channel)
             await self._gaps.open(int(last[at]) or arrival, _REASON, reason, [channel])
             events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": reason}))
-        for channel, again in self._supported_since(tags, change, position, time, status, unsupported):
+        for channel, again in self._supported_since(values, unsupported):
             if not self._gaps.ends_with(again):
                 continue
             self._channels.discard(channel)
@@ -75,23 +102,26 @@ class Unreadable:
                 await self._gaps.close(again, [channel])
             events.append(Event("channel_state", now_us(), channel, text="good"))
         if self._missing or tags.is_part.any():
-            events += self._check_parts(tags, change, position, time, status)
+            events += self._check_parts(values)
         if self._status.state in {"connected", "degraded"}:
             self._status.state = "degraded" if self._status.bad_channels else "connected"
         return events
 
-    def _check_parts(
-        self, tags: Tags, change: DataChange, position: UInt32s, time: Int64s, status: UInt32s
-    ) -> list[Event]:
+    def _check_parts(self, values: Values) -> list[Event]:
         """Events for elements and members that can no longer be read, or can again."""
-        bad = np.flatnonzero(tags.is_part[position] & np.isin(status, _MISSING))
-        missing = {int(tags.ids[position[k]]): k for k in bad.tolist()}  # channel → its last such value
-        there = self._readable_since(tags, change, position, time, status, self._missing | missing.keys())
+        tags = values.tags
+        bad = np.flatnonzero(tags.is_part[values.position] & np.isin(values.status, _MISSING))
+        missing = {int(tags.ids[values.position[k]]): k for k in bad.tolist()}  # channel → its last such value
+        if not (watched := self._missing | missing.keys()):
+            return []
+        there = values.numbers((values.status < _BAD) | (values.status == ABSENT), watched)  # channel → since when
+        for channel, time in values.texts(watched):
+            there[channel] = max(time, there.get(channel, 0))
         events = []
         for channel, k in missing.items():
-            if channel in self._channels or there.get(channel, -1) > time[k]:
+            if channel in self._channels or there.get(channel, -1) > values.time[k]:
                 continue
-            why = _why_missing(tags.tag(channel), int(status[k]))
+            why = _why_missing(tags.tag(channel), int(values.status[k]))
             self._status.bad_channels[tags.tag(channel).name] = why
             if channel not in self._missing:
                 events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": why}))
@@ -103,39 +133,14 @@ class Unreadable:
         self._missing -= there.keys() | self._channels
         return events
 
-    @staticmethod
-    def _readable_since(
-        tags: Tags, change: DataChange, position: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
-    ) -> dict[int, int]:
-        """Channels of ``channels`` that can be read → when (µs)."""
-        if not channels:
-            return {}
-        fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[position], list(channels))
-        readable_at = dict(zip(tags.ids[position[fits]].tolist(), time[fits].tolist(), strict=True))
-        for text in change.texts:
-            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in channels:
-                channel = int(tags.ids[text.handle])
-                readable_at[channel] = max(text.time, readable_at.get(channel, 0))
-        return readable_at
-
-    def _supported_since(
-        self,
-        tags: Tags,
-        change: DataChange,
-        position: UInt32s,
-        time: Int64s,
-        status: UInt32s,
-        unsupported: Mapping[int, str],
-    ) -> list[tuple[int, int]]:
+    def _supported_since(self, values: Values, unsupported: Mapping[int, str]) -> list[tuple[int, int]]:
         """(channel, µs) of those with a supported value."""
         remaining = self._channels - unsupported.keys()
         if not remaining:
             return []
-        readable = ~tags.is_text[position] & (status < _BAD) & np.isin(tags.ids[position], list(remaining))
-        again = dict(zip(tags.ids[position[readable]].tolist(), time[readable].tolist(), strict=True))
-        for text in change.texts:
-            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in remaining:
-                again.setdefault(int(tags.ids[text.handle]), text.time)
+        again = values.numbers(~values.tags.is_text[values.position] & (values.status < _BAD), remaining)
+        for channel, time in values.texts(remaining):
+            again.setdefault(channel, time)
         return list(again.items())
 
 
@@ -166,15 +171,6 @@ class UndecodableNotifications:
         self.channels -= decodable
         if not self.channels:
             self._status.remark("undecodable", "")
-
-
-def _unsupported_types(tags: Tags, change: DataChange) -> dict[int, str]:
-    """Channel → unsupported type."""
-    unsupported = {int(tags.ids[u.handle]): u.reason for u in change.unsupported if u.handle < len(tags)}
-    for text in change.texts:
-        if text.handle < len(tags) and not tags.is_text[text.handle]:
-            unsupported[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
-    return unsupported
 
 
 def _why_missing(tag: OpcuaTag, status: int) -> str:
