@@ -72,7 +72,7 @@ def batches(seed: int) -> list[SampleBatch]:
 
 
 def answered(told: Path) -> int:
-    """How many batches the source was told of."""
+    """Number of batches that the source was told of."""
     return int(told.read_text()) if told.exists() else 0
 
 

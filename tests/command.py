@@ -24,7 +24,7 @@ _LOGGERS = ("asyncua", "asyncio")  # whose levels ``main`` sets
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command did."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

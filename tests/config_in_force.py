@@ -9,6 +9,6 @@ from core.config.load import load_with_digests
 
 
 def activate(state: Path, config: Path) -> snapshot.Snapshot:
-    """What ``config`` says is what processes of ``state`` run."""
+    """Put ``config`` in force for the processes of ``state``."""
     plant, digests = load_with_digests(config)
     return snapshot.save(state, config, digests, plant)

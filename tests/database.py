@@ -66,7 +66,7 @@ class Database:
     maintenance_dsn: str
 
     def dsns(self, *roles: str) -> dict[str, str]:
-        """Those of some roles, by role."""
+        """DSNs of some roles, by role."""
         return {role: getattr(self, f"{role}_dsn") for role in roles}
 
 
@@ -100,13 +100,13 @@ async def add_channels(
 
 
 async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    """What the reader sees."""
+    """Rows that the reader sees."""
     async with connected(database.reader_dsn) as reader:
         return [tuple(row) for row in await reader.fetch(query)]
 
 
 async def drop(server: str, *names: str) -> None:
-    """Without the databases, whoever is connected to them."""
+    """Drop databases, whoever is connected to them."""
     async with connected(maintenance_dsn(server)) as connection:
         await _drop(connection, names)
 
@@ -119,10 +119,9 @@ async def _drop(connection: asyncpg.Connection, names: Iterable[str]) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """A superuser's DSN on a server: a private one, or the one that PLANTLOG_TEST_DSN names."""
-    given = os.environ.get("PLANTLOG_TEST_DSN")
-    if given:
-        yield given
-        asyncio.run(drop(given, *_used))
+    if dsn := os.environ.get("PLANTLOG_TEST_DSN"):
+        yield dsn
+        asyncio.run(drop(dsn, *_used))
         return
     # TimescaleDB's scheduler, a process per database, has no jobs here. Nothing has to survive the machine. Autovacuum
     # comes at any time: into figures of WAL, into plans.

@@ -64,25 +64,25 @@ class Block:
 
 def scripts() -> list[Block]:
     """The scripts that can be run beside an appliance, each with those that it continues before it."""
-    found: list[Block] = []
+    runnable: list[Block] = []
     for block in blocks("sh", "sh continues", "sh fails"):
-        before = found[-1].text if block.language == "sh continues" else ""
-        found.append(replace(block, text=before + block.text))
-    return found
+        before = runnable[-1].text if block.language == "sh continues" else ""
+        runnable.append(replace(block, text=before + block.text))
+    return runnable
 
 
 @cache
 def blocks(*languages: str) -> list[Block]:
     """The blocks of these languages; without one: all."""
-    found = []
+    selected = []
     for page in PAGES:
         text = page.read_text()
         for match in _FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             block = Block(_name(page), line, match[2].strip(), textwrap.dedent(match[3]))
             if not languages or block.language in languages:
-                found.append(block)
-    return found
+                selected.append(block)
+    return selected
 
 
 def prose(page: Path) -> str:
@@ -124,7 +124,7 @@ def lines() -> list[list[str]]:
 
 def plantlog() -> list[list[str]]:
     """The arguments of every ``./plantlog`` that stands somewhere, each once, also behind ``docker compose exec``."""
-    found: list[list[str]] = []
+    calls: list[list[str]] = []
     for words in lines():
         if words[0] == "./plantlog":
             arguments = words[1:]
@@ -132,9 +132,9 @@ def plantlog() -> list[list[str]]:
             arguments = words[words.index("plantlog") + 1 :]
         else:
             continue
-        if arguments not in found:
-            found.append(arguments)
-    return found
+        if arguments not in calls:
+            calls.append(arguments)
+    return calls
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:
@@ -196,17 +196,17 @@ def files() -> Iterator[Path]:
 
 def dead_links() -> list[str]:
     """Links to files that are not there, and to headings that their page does not have."""
-    found = []
+    dead = []
     for page in PAGES:
         for target, anchor in _LINK.findall(prose(page)):
             file = page.parent / target if target else page
             if not file.exists() or (anchor and anchor not in _anchors(file)):
-                found.append(f"{_name(page)}: {target}#{anchor}")
-    return found
+                dead.append(f"{_name(page)}: {target}#{anchor}")
+    return dead
 
 
 def _anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Anchors that GitHub makes of headings."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(prose(page))}
 
 

@@ -1,4 +1,4 @@
-"""How long an operator waits for each dashboard of a plant with 20,000 channels: ``python -m tests.first_paint``.
+"""Time that an operator waits for each dashboard of a plant with 20,000 channels: ``python -m tests.first_paint``.
 
 A private server, the viewer and headless Chromium; each dashboard is opened several times in a fresh browser, as by
 somebody who opens it first. Prints the first contentful paint and when the last panel was drawn.
@@ -86,7 +86,7 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
     (folder / "secrets").mkdir()
     (folder / "secrets" / "reader.dsn").write_text(database.reader_dsn)
     reader, library = Reader(folder), Library()
-    found = []
+    rows = []
     async with serve(ViewerOptions(port=free_ports(1)), folder, reader, library) as port, running_browser() as browser:
         for dashboard in library:
             paint, drawn = [], []
@@ -104,13 +104,13 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
             row: dict[str, Any] = {"dashboard": dashboard.uid}
             row |= {f"paint_p{p}": float(np.percentile(paint, p)) for p in (50, 95)}
             row |= {f"drawn_p{p}": float(np.percentile(drawn, p)) for p in (50, 95)}
-            found.append(row)
+            rows.append(row)
             say(
                 f"{dashboard.uid}: first contentful paint {row['paint_p50']:.0f} ms (p95 {row['paint_p95']:.0f}), "
                 f"all in sight drawn {row['drawn_p50']:.0f} ms (p95 {row['drawn_p95']:.0f})"
             )
     await reader.close()
-    return found
+    return rows
 
 
 def main() -> None:
@@ -118,11 +118,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=20, help="how often each dashboard is opened")
     parser.add_argument("--json", action="store_true", help="print JSON at the end")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "server") as server:
         database = logins_of(server.owner_dsn)
-        rows = asyncio.run(measure(database, Path(folder), asked.times, lambda line: print(line, flush=True)))
-    if asked.json:
+        rows = asyncio.run(measure(database, Path(folder), options.times, lambda line: print(line, flush=True)))
+    if options.json:
         print(json.dumps(rows, indent=2))
 
 

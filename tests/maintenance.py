@@ -86,7 +86,7 @@ async def pack_days(owner: asyncpg.Connection[Any]) -> None:
 
 
 async def closed_relation(owner: asyncpg.Connection[Any]) -> str:
-    """Where closed days are: packed, or columnstored where they came."""
+    """Table of closed days: packed, or columnstored where they came."""
     packed = await owner.fetchval("SELECT plant.compression()") == "packed"
     return "plant.samples_packed" if packed else "plant.samples_raw"
 
@@ -114,7 +114,7 @@ async def sample_counts(owner: asyncpg.Connection[Any]) -> dict[tuple[int, int],
 
 
 def job_context(database: Database, state: Path) -> JobContext:
-    """Where jobs of the tests work."""
+    """Database and folder of the jobs of a test."""
     return JobContext(database.maintenance_dsn, database.owner_dsn, State(state))
 
 

@@ -66,7 +66,7 @@ FULL = Durations(30, 75, 13)
 
 @dataclass(frozen=True, slots=True)
 class FaultScene:
-    """All that faults are done to."""
+    """Appliance and peers that suffer the faults."""
 
     appliance: Appliance
     peers: Mapping[str, Peer]
@@ -131,7 +131,7 @@ FAULTS: Mapping[str, Callable[[FaultScene], Awaitable[None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a fault cost a peer's channels."""
+    """Cost of a fault to a peer's channels."""
 
     peer: str
     fault: str
@@ -223,12 +223,12 @@ async def cells(scene: FaultScene, fault: str) -> list[Cell]:
     ]
 
 
-def table(found: list[Cell]) -> Table:
-    """To be printed."""
+def table(outcome: list[Cell]) -> Table:
+    """Table to be printed."""
     shown = Table("peer", "fault")
     for column in ("published", "stored", "missing, gap", "missing, no gap", "altered", "doubled", "invented"):
         shown.add_column(column, justify="right")
-    for cell in sorted(found, key=lambda cell: list(PEERS).index(cell.peer)):
+    for cell in sorted(outcome, key=lambda cell: list(PEERS).index(cell.peer)):
         c = cell.found
         numbers = (
             *(c.published, c.stored, c.missing_recorded, c.missing_silent),
@@ -241,19 +241,19 @@ def table(found: list[Cell]) -> Table:
 async def _main(lengths: Durations, names: Sequence[str], faults: Sequence[str]) -> int:
     console = Console(width=120)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-matrix-", dir="/var/tmp"))
-    found: list[Cell] = []
+    outcome: list[Cell] = []
     try:
         async with scene(folder, lengths, names) as stage:
             for fault in faults:
                 began = time.monotonic()
-                found += await cells(stage, fault)
+                outcome += await cells(stage, fault)
                 console.print(f"{fault}: {time.monotonic() - began:.0f} s")
     finally:
-        console.print(table(found))
-    for cell in found:
+        console.print(table(outcome))
+    for cell in outcome:
         for example in cell.found.examples:
             console.print(cell.peer, cell.fault, example, highlight=False, soft_wrap=True)
-    if any(cell.wrong for cell in found):
+    if any(cell.wrong for cell in outcome):
         console.print(f"what the peers published is kept in {folder}", highlight=False)
         return 1
     shutil.rmtree(folder)
@@ -261,10 +261,10 @@ async def _main(lengths: Durations, names: Sequence[str], faults: Sequence[str])
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
-    options.add_argument("--short", action="store_true", help="with the lengths of the test")
-    options.add_argument("--peer", action="append", choices=PEERS, help="only this one; may be repeated")
-    options.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be repeated")
-    given = options.parse_args()
-    lengths = SHORT if given.short else FULL
-    raise SystemExit(asyncio.run(_main(lengths, given.peer or list(PEERS), given.fault or list(FAULTS))))
+    parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="with the lengths of the test")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="only this one; may be repeated")
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be repeated")
+    options = parser.parse_args()
+    lengths = SHORT if options.short else FULL
+    raise SystemExit(asyncio.run(_main(lengths, options.peer or list(PEERS), options.fault or list(FAULTS))))

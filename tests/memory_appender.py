@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE, until
 
 
 class MemoryAppender:
-    """Everything that was appended, in order."""
+    """An Appender that keeps batches in order of their append."""
 
     def __init__(self, notes: Mapping[str, str] | None = None) -> None:
         self.batches: list[Batch] = []
@@ -24,7 +24,7 @@ class MemoryAppender:
 
     async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         if self.full and isinstance(batch, SampleBatch):
-            raise SpoolFull("full, as the test wants it")
+            raise SpoolFull("full, by the test")
         self.batches += [*beside, batch]
         await self.note(notes or {})
 
@@ -41,19 +41,19 @@ class MemoryAppender:
 
     def samples(self, channel_id: int) -> list[tuple[int, float, int]]:
         """(time, value, status) of one channel."""
-        found: list[tuple[int, float, int]] = []
+        rows: list[tuple[int, float, int]] = []
         for batch in self.batches:
             if isinstance(batch, SampleBatch):
                 s = batch.samples.part(batch.samples.channel == channel_id)
-                found += zip(s.time.tolist(), s.value.tolist(), s.status.tolist(), strict=True)
-        return found
+                rows += zip(s.time.tolist(), s.value.tolist(), s.status.tolist(), strict=True)
+        return rows
 
     def events(self, kind: str) -> list[Event]:
         """Events of one type."""
         return [e for b in self.batches if isinstance(b, EventBatch) for e in b.events if e.type == kind]
 
     def gaps(self) -> list[Gap]:
-        """What is known of each gap: the last that was said of each (channels, from)."""
+        """Gaps, each as it was recorded last: one of each (channels, from)."""
         recorded = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
         return list({(gap.channel_ids, gap.from_time): gap for gap in recorded}.values())
 

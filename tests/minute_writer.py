@@ -82,26 +82,26 @@ class Running:
         self._task = asyncio.create_task(self.writer.run())
 
     async def send(self, *batches: Batch) -> None:
-        """The database has them."""
+        """Send batches; the database has them."""
         for batch in batches:
             await self.spool.append(batch)
         await until(self._empty)
 
     def minute(self, minute: int) -> list[SampleBatch]:
-        """What is of ``minute`` (since the day began), at its end."""
+        """Samples of ``minute`` (since the day began), at its end."""
         self._clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
         return minute_of(minute, self._random)
 
     async def send_minute(self, minute: int) -> None:
-        """The database has all that is of ``minute``."""
+        """Send the samples of ``minute``; the database has them."""
         await self.send(*self.minute(minute))
 
     async def _empty(self) -> bool:
-        backlog = await self.writer.backlog()  # of the files that it has found
+        backlog = await self.writer.backlog()  # of its files
         return (self._folder / "push.sqlite") in self.writer._backlog._files and backlog[0] == 0
 
     async def close(self, owner: asyncpg.Connection[Any], minute: int, login: str | None = None) -> None:
-        """It closes ``minute`` (since the day began), and so do all others; ``login``: those with this one."""
+        """Let all writers, or those with ``login``, close ``minute`` (since the day began)."""
         begin = DAY_US + minute * MINUTE_US
         self._clock.now = begin + MINUTE_US + 50 * SECOND
 
@@ -120,7 +120,7 @@ class Running:
         await self.spool.close()
 
     async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Without the last words."""
+        """End the writer, which does not release its minutes."""
 
         async def nothing(_: object) -> None:
             return
@@ -167,7 +167,7 @@ def _value(channel: int, some: random.Random) -> tuple[float, int]:
 
 
 async def refreshed(owner: asyncpg.Connection[Any]) -> None:
-    """All that nobody holds open is made."""
+    """Refresh all rollups that nobody holds open."""
 
     async def done() -> bool:
         await owner.execute("CALL plant.refresh_rollups()")
@@ -177,7 +177,7 @@ async def refreshed(owner: asyncpg.Connection[Any]) -> None:
 
 
 async def assert_exact(owner: asyncpg.Connection[Any]) -> None:
-    """Nothing is dirty, and all is as it would be made from scratch."""
+    """Assert that nothing is dirty, and that rollups are as they would be made from scratch."""
     await refreshed(owner)
     assert await owner.fetch("SELECT * FROM plant.rollup_dirty") == []
     verified = await verify(owner)
@@ -194,7 +194,7 @@ async def minutes_made(owner: asyncpg.Connection[Any], minute: int) -> int:
 
 
 async def dirty_channels(owner: asyncpg.Connection[Any], minute: int) -> list[int]:
-    """Those that a minute is to be made anew of."""
+    """Channels of which a minute is to be refreshed."""
     query = """
         SELECT DISTINCT c FROM plant.rollup_dirty CROSS JOIN unnest(coalesce(channels, '{0}')) AS c
         WHERE NOT hours AND from_time <= $1 AND to_time > $1 ORDER BY c"""

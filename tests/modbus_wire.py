@@ -65,7 +65,7 @@ async def misbehaving_device(answer: Answer, port: int = 0) -> AsyncIterator[int
         await server.wait_closed()
 
 
-def asked(frame: bytes) -> tuple[int, range]:
+def requested(frame: bytes) -> tuple[int, range]:
     """Function and registers of a request."""
     function, start, count = struct.unpack(">BHH", frame[7:12])
     return function, range(start, start + count)
@@ -78,7 +78,7 @@ def response(frame: bytes, pdu: bytes) -> bytes:
 
 def good_response(frame: bytes, value: int) -> bytes:
     """Every register has ``value``."""
-    function, registers = asked(frame)
+    function, registers = requested(frame)
     words = struct.pack(">H", value) * len(registers)
     return response(frame, bytes((function, len(words))) + words)
 

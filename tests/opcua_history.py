@@ -1,4 +1,4 @@
-"""What a collector reads from a server's history, without waiting for something to be missing."""
+"""Backfill from a server's history, without waiting for something to be missing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.waiting import running
 async def backfilled(
     address: str, tags: list[OpcuaTag], pki: Path, from_time: int, spool: MemoryAppender | None = None
 ) -> MemoryAppender:
-    """Everything of ``tags`` (channels 0, 1, …) since ``from_time`` (µs); gaps go to ``spool``."""
+    """Samples of ``tags`` (channels 0, 1, …) since ``from_time`` (µs); gaps go to ``spool``."""
     source = OpcuaSource(name="ua", kind="opcua", address=address, insecure=True, tags=tuple(tags))
     status = SourceStatus(1, "ua", "opcua", address, len(tags))
-    spool, found = spool or MemoryAppender(), MemoryAppender()
+    spool, samples = spool or MemoryAppender(), MemoryAppender()
     gaps, versions = Gaps(status, spool), ChannelVersions("ua", 1, spool)
     columns = Tags(source, {tag.name: i for i, tag in enumerate(tags)})
-    backfill = Backfill(columns, status, spool, found, gaps, versions)
+    backfill = Backfill(columns, status, spool, samples, gaps, versions)
     await backfill.request(from_time, now_us(), "disconnected", None)
     client = await connect(source, pki)
     try:
@@ -33,4 +33,4 @@ async def backfilled(
             await spool.until(lambda: "backfill:1" not in spool.notes)
     finally:
         await close(client, source.time_out)
-    return found
+    return samples

@@ -1,4 +1,4 @@
-"""What peers are made of: packages of lock files, and a few programs compiled on first use, in the user's cache."""
+"""Parts of peers: packages of lock files, and a few programs compiled on first use, in the user's cache."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def milo() -> list[str]:
         copy = ("dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}")
         _run(["mvn", "-q", "-B", "--strict-checksums", "-f", str(source / "pom.xml"), *copy])
         libraries = sorted((folder / "lib").iterdir())
-        found = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in libraries)
-        assert found == sums.read_text(), f"{sums} lists other libraries than these:\n{found}"
+        actual = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in libraries)
+        assert actual == sums.read_text(), f"{sums} lists other libraries than these:\n{actual}"
         _run(["javac", "-d", str(folder / "classes"), "-cp", str(folder / "lib" / "*"), *map(str, programs)])
         _run(["jar", "--create", "--file", str(folder / "lib" / "server.jar"), "-C", str(folder / "classes"), "."])
 
@@ -128,10 +128,10 @@ def _build_open62541(folder: Path) -> None:
 
 def _download(apt: list[str], name: str, folder: Path) -> Path:
     """The file that ``apt`` would fetch, checked against Debian's signed index. ``name``: a regular expression."""
-    found = re.search(rf"^'(\S+)' ({name}) \d+ (\S+)$", _run([*apt, "--print-uris"]), re.MULTILINE)
-    assert found is not None, name
-    _run(["/usr/lib/apt/apt-helper", "download-file", found[1], str(folder / found[2]), found[3]])
-    return folder / found[2]
+    file = re.search(rf"^'(\S+)' ({name}) \d+ (\S+)$", _run([*apt, "--print-uris"]), re.MULTILINE)
+    assert file is not None, name
+    _run(["/usr/lib/apt/apt-helper", "download-file", file[1], str(folder / file[2]), file[3]])
+    return folder / file[2]
 
 
 def device() -> list[str]:
@@ -176,7 +176,7 @@ def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) ->
     return folder
 
 
-def _run(command: list[str], given: bytes = b"") -> str:
-    run = subprocess.run(command, cwd=_FOLDER, input=given, capture_output=True, check=False)
+def _run(command: list[str], text: bytes = b"") -> str:
+    run = subprocess.run(command, cwd=_FOLDER, input=text, capture_output=True, check=False)
     assert run.returncode == 0, f"{' '.join(command)}\n{(run.stdout + run.stderr).decode(errors='replace')}"
     return run.stdout.decode()

@@ -80,7 +80,7 @@ def _simulated(via: str) -> list[str]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does on 127.0.0.1."""
+    """Whether a port of 127.0.0.1 has a listener."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -93,7 +93,7 @@ def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
 
 
 class Peer:
-    """One that can be told, killed and started again."""
+    """A server that can be commanded, killed and started again."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class Peer:
 
     @property
     def truth(self) -> Path:
-        """What ``simulator.compare`` reads."""
+        """Ground truth for ``simulator.compare``."""
         return self.folder / "truth"
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Id of its process."""
         assert self._process is not None
         return self._process.pid
 

@@ -26,5 +26,5 @@ def free_ports(count: int) -> int:
 
 
 def free_port() -> int:
-    """One of them."""
+    """A single port, of the same ones."""
     return free_ports(1)

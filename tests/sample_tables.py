@@ -95,7 +95,7 @@ WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = $1 AND k.range_start
 
 
 async def blocks_read(connection: asyncpg.Connection[Any], hypertable: str, day: datetime) -> int:
-    """How many blocks of its indexes were read from a day's chunk, by this session and by those that have ended."""
+    """Number of blocks of indexes that were read from a day's chunk, by this session and by those that have ended."""
     await connection.execute("SELECT pg_stat_force_next_flush()")
     return cast(int, await connection.fetchval(_BLOCKS_READ, hypertable, day))
 

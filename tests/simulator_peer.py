@@ -34,7 +34,7 @@ class CountingPlant:
         self._round += 1
 
     def numbers(self) -> NDArray[np.float64]:
-        """All values."""
+        """Values of all tags."""
         m = self._round * 100 + np.arange(len(self.tags)) // 5
         boolean = np.array([tag.opcua == "Boolean" for tag in self.tags])
         return np.where(boolean, self._round % 2, m % 100_000).astype(np.float64)

@@ -24,7 +24,7 @@ async def spooled(folder: Path, *batches: Batch, name: str = "opcua") -> None:
 
 
 class Spooled:
-    """What a spool file holds, read while others write."""
+    """Content of a spool file, read while others write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,18 +46,18 @@ class Spooled:
         return [taken.batch for taken in self.taken()]
 
     def samples(self) -> Samples:
-        """Of all channels, as they were appended."""
+        """Samples of all channels, as they were appended."""
         return joined(batch.samples for batch in self.read() if isinstance(batch, SampleBatch))
 
     def values(self, channel: int) -> list[float]:
-        """Each (time, value) once, in the order of time."""
+        """Values of a channel, each (time, value) once, in the order of time."""
         samples = self.samples()
         of_channel = samples.part(samples.channel == channel)
         rows = set(zip(of_channel.time.tolist(), of_channel.value.tolist(), strict=True))
         return [value for _, value in sorted(rows)]
 
     def gaps(self, *sources: int) -> list[Gap]:
-        """What is known of each gap in which something is missing, of these sources (none: of all)."""
+        """Gaps of these sources (none: of all) in which something is missing, each as it was recorded last."""
         batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
         gaps = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
         known = {(gap.channel_ids, gap.from_time): gap for gap in gaps}
@@ -69,7 +69,7 @@ class Spooled:
         return [(batch.source_id, event) for batch in batches for event in batch.events if event.type == kind]
 
     async def until(self, samples: int) -> None:
-        """At least this many samples."""
+        """Wait until there are at least this many samples."""
         await until(lambda: len(self.samples()) >= samples, every=0.05)
 
 

@@ -18,14 +18,14 @@ _BUILD_SECONDS = 1500  # on a machine with two cores it takes some four minutes,
 
 @functools.cache
 def program() -> str:
-    """Where Telegraf is; built where it is not yet."""
+    """Path of Telegraf, which is built if need be."""
     run = subprocess.run([FOLDER / "build.sh"], capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip()
 
 
 class Telegraf:
-    """One that can be killed and started again."""
+    """A Telegraf that can be killed and started again."""
 
     def __init__(self, folder: Path, config: str, secrets: Mapping[str, str], environment: Mapping[str, str]) -> None:
         """``config``: the file's name in ops/telegraf; it runs in a hurry."""

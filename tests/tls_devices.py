@@ -34,7 +34,7 @@ class Pki:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of a source."""
+        """Options of a source."""
         return {
             "server_certificate": self.authority,
             "client_certificate_file": self.client[0],

@@ -30,7 +30,7 @@ SUM = (
 
 
 class Plant:
-    """What collectors do: batches of samples into a spool, in order, each another value."""
+    """A collector's samples: batches into a spool, in order, each another value."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -38,7 +38,7 @@ class Plant:
         self.samples = 0
 
     async def append(self) -> None:
-        """One batch."""
+        """Append one batch."""
         first, self._time = self._time, self._time + ROUNDS * 1000
         times = np.repeat(np.arange(first, self._time, 1000, dtype=np.int64), CHANNELS)
         channels = np.tile(np.arange(CHANNELS, dtype=np.int32), ROUNDS)
@@ -106,12 +106,12 @@ async def expect_truth(dsn: str, plant: Plant) -> None:
     """Every sample once, and what the journal gave back, too."""
     await until(lambda: has(dsn, plant.samples))
     async with connected(dsn) as owner:
-        [found] = await owner.fetch(
+        [counts] = await owner.fetch(
             "SELECT count(*) AS n, count(DISTINCT (channel_id, time)) AS keys,"
             " count(*) FILTER (WHERE value <> (extract(epoch FROM time) * 1e6)::int8 % 86400000000 + channel_id)"
             " AS altered FROM plant.samples"
         )
-        assert tuple(found) == (plant.samples, plant.samples, 0)
+        assert tuple(counts) == (plant.samples, plant.samples, 0)
         assert await owner.fetchval("SELECT count(*) FROM plant.gap") == 0
 
 

@@ -33,7 +33,7 @@ def hash_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def password_hash() -> str:
-    """Of that password. It is verified as it was made: in hardly any time."""
+    """Hash of :data:`PASSWORD`, which is computed and verified in hardly any time."""
     return _QUICK.hash(PASSWORD)
 
 

@@ -32,6 +32,6 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """As ``asyncio.run``, in virtual time."""
+    """Run like ``asyncio.run``, in virtual time."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(work)

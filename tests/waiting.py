@@ -21,18 +21,18 @@ async def until(
     every: float = 0.02,
     show: Callable[[], object] | None = None,
 ) -> Any:
-    """Wait until a condition holds, plain or awaited; returns what it found.
+    """Wait until a condition holds, plain or awaited; return its result.
 
     A wait that fails says what it waited for, what the condition looked at, and what ``show`` returns.
     """
     try:
         async with asyncio.timeout(seconds) as bound:
             while True:
-                found = condition()
-                if inspect.isawaitable(found):
-                    found = await found
-                if found:
-                    return found
+                result = condition()
+                if inspect.isawaitable(result):
+                    result = await result
+                if result:
+                    return result
                 await asyncio.sleep(every)
     except TimeoutError:
         if not bound.expired():
@@ -48,10 +48,10 @@ def until_sync(
 ) -> _Result:
     """The same without an event loop."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, _failure(condition, seconds, show)
         time.sleep(every)
-    return found
+    return result
 
 
 def _failure(condition: Callable[..., object], seconds: float, show: Callable[[], object] | None) -> str:
@@ -72,7 +72,7 @@ def _source(condition: Callable[..., object]) -> str:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """What runs for ever, inside the block: it ends when it is told to, behind it, and never before."""
+    """Run an endless task beside the block: it ends when it is cancelled behind it, and never before."""
     task = asyncio.create_task(work)
     try:
         yield

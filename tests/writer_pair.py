@@ -84,7 +84,7 @@ class Member:
 
 
 class Plant:
-    """What both members receive, each in batches of its own."""
+    """Samples that both members receive, each in batches of its own."""
 
     def __init__(self, *members: Member) -> None:
         self.members = list(members)
@@ -183,7 +183,7 @@ async def all_written(database: Database, plant: Plant) -> bool:
 
 
 async def check(database: Database, plant: Plant) -> None:
-    """Everything is there once."""
+    """Assert that every sample is stored once."""
     plant.stopping = True
     await until(lambda: plant.ended)
     await until(lambda: all_written(database, plant))

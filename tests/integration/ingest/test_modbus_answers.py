@@ -10,7 +10,7 @@ import pytest
 
 from ingest.modbus.failures import BAD_TIMEOUT
 from tests.integration.ingest.test_modbus_collector import all_gaps, collecting, gaps, lies_between_samples, tag, values
-from tests.modbus_wire import asked, good_response, misbehaving_device, response
+from tests.modbus_wire import good_response, misbehaving_device, requested, response
 
 
 async def test_late_answer_is_not_taken_for_the_next() -> None:
@@ -169,7 +169,7 @@ async def test_response_from_no_unit_is_named_and_holds_up_no_other(unit: int) -
 
 async def test_twice_the_bytes_affect_only_their_block() -> None:
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        function, registers = asked(frame)
+        function, registers = requested(frame)
         if function == 4:
             return [(0, good_response(frame, number))]
         words = struct.pack(">H", 7) * 2 * len(registers)

@@ -22,7 +22,7 @@ from ingest.no_data import BAD_NO_DATA
 from ingest.status import SourceStatus
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
-from tests.modbus_wire import TYPES, asked, exception_response, good_response, misbehaving_device
+from tests.modbus_wire import TYPES, exception_response, good_response, misbehaving_device, requested
 from tests.peers import peer
 from tests.ports import free_port
 from tests.waiting import running, until
@@ -165,7 +165,7 @@ async def test_refused_block_is_split_and_joined_again(code: int, monkeypatch: p
     reads: list[range] = []
 
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        reads.append(asked(frame)[1])
+        reads.append(requested(frame)[1])
         return [(0, exception_response(frame, code) if illegal.intersection(reads[-1]) else good_response(frame, 7))]
 
     tags = [tag(f"t{i}", f"holding:{i}") for i in range(100)]
@@ -189,7 +189,7 @@ async def test_illegal_address_between_tags_affects_no_tag() -> None:
     reads: list[range] = []
 
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        reads.append(asked(frame)[1])
+        reads.append(requested(frame)[1])
         return [(0, exception_response(frame, 2) if 5 in reads[-1] else good_response(frame, 7))]
 
     tags = [tag("a", "holding:0"), tag("b", "holding:4"), tag("c", "holding:6")]

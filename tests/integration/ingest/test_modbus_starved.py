@@ -13,7 +13,7 @@ from core.registry import Registry
 from core.timestamps import now_us
 from tests.integration.ingest.test_modbus_collector import all_gaps, collecting, tag, values
 from tests.integration.ingest.test_modbus_restart import collector
-from tests.modbus_wire import asked, good_response, misbehaving_device
+from tests.modbus_wire import good_response, misbehaving_device, requested
 from tests.peers import peer
 from tests.ports import free_ports
 from tests.spooling import Spooled
@@ -26,7 +26,7 @@ async def test_suspended_process_has_one_gap_for_all_channels(tmp_path: Path) ->
     rounds: dict[int, int] = {}  # register → requests
 
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        start = asked(frame)[1].start
+        start = requested(frame)[1].start
         rounds[start] = rounds.get(start, 0) + 1
         return [(0, good_response(frame, number))]
 
@@ -78,7 +78,7 @@ async def test_blocks_skipped_by_a_timed_out_poll_come_first_in_the_next() -> No
     asked_for: dict[int, int] = {}
 
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        start = asked(frame)[1].start
+        start = requested(frame)[1].start
         asked_for[start] = asked_for.get(start, 0) + 1
         return [(0, good_response(frame, number))] if number < 100 or number % 12 > 1 else []
 

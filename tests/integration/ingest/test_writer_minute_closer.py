@@ -1,4 +1,4 @@
-"""Minutes that a running writer closes are what their samples give, whatever comes between, and whoever else writes."""
+"""Minutes that a running writer closes, compared with their samples, whatever comes between and whoever else writes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_older_snapshot_refreshes_nothing(
 async def test_long_refresh_blocks_neither_ingest_nor_the_next_minute(
     database: Database, owner: asyncpg.Connection[Any], running: Running, clock: Clock
 ) -> None:
-    """What waits to close a minute has it before the next portion, and nothing is left to maintenance."""
+    """Writers that wait to close a minute have it before the next portion; nothing is left to maintenance."""
     other = await asyncpg.connect(database.owner_dsn)
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype <> 'advisory'"
     begin, portion = "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT plant.refresh_closed(now()) AS done"
@@ -247,7 +247,7 @@ async def test_minutes_of_a_killed_writer(
 
 
 def recorded_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -> list[Gap]:
-    """A new one, in order or late, or what became of one of ``gaps``: it ends, was none, is one after all, was read."""
+    """A new gap, in order or late, or another version of one of ``gaps``: ended, empty, open again, or backfilled."""
     if some.random() < 0.3:
         began = some.choice((newest, now - some.randrange(100) * SECOND)) + some.choice((0, 1, 1000))
         channels = None if some.random() < 0.1 else (some.randrange(1, 13),)
@@ -286,7 +286,7 @@ async def test_minutes_of_another_installation_stay_open(
 
 
 async def _pause(done: asyncio.Event, seconds: float) -> None:
-    """What runs beside the writers comes at random times, until it is done."""
+    """Wait for a time, but not beyond the end of the test."""
     with suppress(TimeoutError):
         await asyncio.wait_for(done.wait(), seconds)
 
