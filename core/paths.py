@@ -151,12 +151,17 @@ class State:
         self._restrict_permissions()
 
     def _restrict_permissions(self) -> None:
-        """Remove permissions of group and others, as copies have them. The database handles its own files."""
+        """Remove permissions of group and others, as copies have them. The database handles its own files.
+
+        A server of several machines gets through the folder to its own.
+        """
+        passable = 0o001 if (self.root / "postgres" / "failover.json").exists() else 0
         for folder, names, files in os.walk(self.root):
             if Path(folder) == self.root:
                 names[:] = [name for name in names if name != "postgres"]
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 with suppress(OSError):  # gone meanwhile, or a secret that is mounted read-only
                     mode = path.lstat().st_mode
-                    if mode & 0o077 and not stat.S_ISLNK(mode):
-                        path.chmod(stat.S_IMODE(mode) & 0o700)
+                    legal = 0o700 | (passable if path == self.root else 0)
+                    if mode & 0o777 & ~legal and not stat.S_ISLNK(mode):
+                        path.chmod(stat.S_IMODE(mode) & legal)

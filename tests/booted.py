@@ -96,9 +96,9 @@ def machine(folder: Path) -> Iterator[Machine]:
     work, state, log = folder / "mounts", folder / "state", folder / "boot.log"
     work.mkdir()
     state.mkdir(mode=0o700)
-    provide(state, print)  # there is no network in the machine
+    programs = provide(state, print).root.parent  # there is no network in the machine
     with _control_group() as group, log.open("wb") as output:
-        shared = dict.fromkeys((CHECKOUT, Path(sys.prefix).resolve(), Path(os.environ["PLANTLOG_ROOTFS"])))
+        shared = dict.fromkeys((CHECKOUT, Path(sys.prefix).resolve(), programs))
         folders = [f"{state}={STATE}", *(f"{path}={path}" for path in shared if path.exists())]
         command = ["unshare", "--mount", "--propagation", "private", str(_SCRIPT), "setup", str(work), str(group)]
         process = subprocess.Popen([*command, *folders], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

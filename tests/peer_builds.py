@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from core.folder_lock import folder_lock
-from ops.postgres.binaries import KEYRING, RELEASE, debian_version, make_root_file_system, mirror, with_libraries
+from ops.postgres import packages
 from tests import certificates
 from tests.ports import free_ports
 
 _FOLDER = Path(__file__).parent / "peers"
-_OPEN62541 = ("libopen62541-1.4-dev", "gcc", "libc6-dev")  # of Debian 13
+_OPEN62541 = ("libopen62541-1.4-dev",)  # of Debian 13
 _OPTIONS = (
     "-DUA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS=ON",
     "-DUA_NAMESPACE_ZERO=FULL",
@@ -71,20 +71,23 @@ def milo() -> list[str]:
 
 
 def open62541() -> list[str]:
-    """The command of open62541's server: Debian 13 has the library, so does a root file system of it elsewhere."""
+    """The command of open62541's server: Debian 13 has the library; elsewhere, it is unpacked with what it needs."""
     source = _FOLDER / "opcua-server.c"
-    root = Path("/") if debian_version() >= 13 else _cache() / "open62541-root"
 
     def build(folder: Path) -> None:
-        if root != Path("/") and not root.exists():
-            make_root_file_system(root, _OPEN62541, print)
-        inside = [] if root == Path("/") else ["chroot", str(root)]
-        output = (folder if root == Path("/") else Path("/")) / "opcua-server"
-        _run([*inside, *_GCC, "-x", "c", "-", "-o", str(output), "-lopen62541"], source.read_bytes())
-        if inside:
-            (root / "opcua-server").rename(folder / "opcua-server")
+        here = Path("/usr/include/open62541").exists()
+        output, root = folder / "opcua-server", folder / "root"
+        options = []
+        if not here:
+            with TemporaryDirectory() as work:
+                packages.unpack(packages.download(_OPEN62541, Path(work)), root)
+            library = next(root.glob("usr/lib/*/libopen62541.so")).parent
+            options = ["-isystem", str(root / "usr/include"), f"-L{library}", "-Wl,--allow-shlib-undefined"]
+        _run([*_GCC, "-x", "c", "-", "-o", str(output), *options, "-lopen62541"], source.read_bytes())
+        if not here:
+            packages.patch([output], folder.with_suffix("") / "root")
 
-    return with_libraries(root, _built("open62541", [source], build) / "opcua-server")
+    return [str(_built("open62541-server", [source], build) / "opcua-server")]
 
 
 def open62541_conditions() -> list[str]:
@@ -104,20 +107,19 @@ def _build_open62541(folder: Path) -> None:
     with TemporaryDirectory() as temporary:
         work = Path(temporary)
         (work / "lists" / "partial").mkdir(parents=True)
-        (work / "sources.list").write_text(
-            "".join(f"{kind} [signed-by={KEYRING}] {mirror()} {RELEASE} main\n" for kind in ("deb", "deb-src"))
-        )
+        source = f"[signed-by={packages.keyring(work)}] {packages.mirror()} {packages.RELEASE} main\n"
+        (work / "sources.list").write_text(f"deb {source}deb-src {source}")
         files = {"SourceList": work / "sources.list", "SourceParts": "-"}
         options = [f"-oDir::Etc::{name}={value}" for name, value in files.items()]
         apt = ["apt-get", "-qq", *options, f"-oDir::State::Lists={work / 'lists'}", f"-oDir::Cache={work}"]
         try:
             _run([*apt, "update"])
-            source = _download([*apt, "source", "--tar-only", "open62541"], r"open62541_[0-9.]+\.orig\.tar\.gz", work)
+            archive = _download([*apt, "source", "--tar-only", "open62541"], r"open62541_[0-9.]+\.orig\.tar\.gz", work)
             tools = _download([*apt, "download", "libopen62541-1.4-tools"], r"libopen62541\S+\.deb", work)
         except AssertionError as error:
             pytest.skip(f"the mirror of Debian's packages lacks the source of open62541: {error}")
         (work / "source").mkdir()
-        _run(["tar", "--extract", f"--file={source}", "--strip-components=1", f"--directory={work / 'source'}"])
+        _run(["tar", "--extract", f"--file={archive}", "--strip-components=1", f"--directory={work / 'source'}"])
         _run(["dpkg-deb", "--extract", str(tools), str(work / "tools")])
         (work / "nodeset").mkdir()
         (work / "nodeset" / "Schema").symlink_to(work / "tools/usr/share/open62541/schema")

@@ -31,8 +31,6 @@ class BenchDatabase:
 def private(folder: Path) -> Iterator[BenchDatabase]:
     """A migrated database on a server that runs inside the block: empty, or as an earlier one left it in ``folder``."""
     binaries = provide(state_folder(), lambda line: None)
-    if binaries.private:
-        os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
     with Server(folder / "server") as server:
         ingest = server.role("ingest")
         passwords = {role: urlsplit(server.role(role)).password or "" for role in ("ingest", "reader")}
@@ -48,4 +46,4 @@ def private(folder: Path) -> Iterator[BenchDatabase]:
         }
         spool = folder / "spool"
         spool.mkdir(exist_ok=True)
-        yield BenchDatabase(server.owner_dsn, ingest, binaries.psql(), environment, spool)
+        yield BenchDatabase(server.owner_dsn, ingest, [str(binaries.path("psql"))], environment, spool)

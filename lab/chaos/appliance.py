@@ -11,9 +11,6 @@ from pathlib import Path
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 
-# Where the database's programs need a root file system of their own, one is enough for all state folders.
-ROOTFS = str(CHECKOUT / ".state" / "postgres" / "rootfs")
-
 
 @asynccontextmanager
 async def running_appliance(state: State, config: Path) -> AsyncIterator[None]:
@@ -34,7 +31,6 @@ async def plantlog(
     ``environment``: in addition to our own; ``prefix``: a command that runs this one.
     """
     environment = {**os.environ, **(environment or {}), "PLANTLOG_STATE": str(state.root)}
-    environment.setdefault("PLANTLOG_ROOTFS", ROOTFS)
     process = await asyncio.create_subprocess_exec(
         *prefix,
         CHECKOUT / "plantlog",

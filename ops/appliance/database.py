@@ -21,7 +21,7 @@ from core.paths import State
 from ops import ports
 from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
 from ops.postgres import verified
-from ops.postgres.binaries import find, remember_root_file_system
+from ops.postgres.binaries import find, remember_cache
 from ops.postgres.bootstrap import create_database, maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.listening import Listening
@@ -149,7 +149,7 @@ def provide(state: State, progress: Callable[[str], None], plant: Plant | None =
         if hosts := verified.unverified_hosts(state.dsn("owner")):  # no reason to end the collection
             progress(f"the connection to the database at {', '.join(hosts)} is not verified: its DSN lacks verify-full")
         return Database(state, None)
-    remember_root_file_system(state.root)
+    remember_cache(state.root)
     cluster = provision(state.root, progress)
     if plant is not None:
         cluster.listening = listens
@@ -222,8 +222,8 @@ def psql_command(state: State, statements: Sequence[str] = ()) -> tuple[list[str
     """
     parts = urlsplit(state.dsn("reader"))
     binaries = find(state.root)
-    program = binaries.psql() if binaries is not None else [shutil.which("psql") or ""]
-    if not program[0]:
+    program = str(binaries.path("psql")) if binaries is not None else shutil.which("psql")
+    if not program:
         raise OperationError("psql is not installed: apt-get install postgresql-client")
     address = parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}")
     variables = {name: text for name, text in os.environ.items() if not statements or _HARMLESS.fullmatch(name)}
@@ -233,7 +233,7 @@ def psql_command(state: State, statements: Sequence[str] = ()) -> tuple[list[str
         if statements
         else []
     )
-    return [*program, "--dbname", urlunsplit(address), *options], environment
+    return [program, "--dbname", urlunsplit(address), *options], environment
 
 
 def archived_until(state: State) -> date | None:

@@ -25,7 +25,6 @@ from core.paths import State
 from core.users.directory import UserDirectory, closed_viewer
 from ops.appliance import programs
 from ops.appliance.supervisor import Supervisor
-from ops.backup import repository
 from ops.deployment import Deployment
 from ops.registration.difference import Change, Difference
 from ops.registration.redefined_tags import TagDecisions
@@ -56,7 +55,6 @@ class Plan:
     stopped: Sequence[str]
     started: Sequence[str]
     reconnected: Sequence[str]  # sources
-    installed: Sequence[str]  # programs of the system
     closed: str | None = None  # why nobody can use the viewer then
 
     def __bool__(self) -> bool:
@@ -109,8 +107,6 @@ class Plan:
         for verb, names in words.items():
             if names:
                 yield f"{verb}: {', '.join(names)}"
-        if self.installed:
-            yield f"installs: {', '.join(self.installed)}"
         if self.reconnected:
             yield f"connects again: {', '.join(self.reconnected)}"
         if not self.restarted and not self.stopped and not self.reconnected:
@@ -149,7 +145,6 @@ class Plan:
             "stops": list(self.stopped),
             "starts": list(self.started),
             "reconnects": list(self.reconnected),
-            "installs": list(self.installed),
             "closed": self.closed,
         }
 
@@ -169,8 +164,7 @@ async def make_plan(
     reconnected = [s.name for s in plant.sources if s.name in sources and reconnects(sources[s.name], s)]
     options = option_changes(before, plant)
     closed = closed_viewer(plant.viewer.host, UserDirectory(state.root).users())
-    installed = repository.missing_programs(state, plant.backup) if own_database else []
-    return Plan(number, plant, digests, difference, options, *processes, reconnected, installed, closed)
+    return Plan(number, plant, digests, difference, options, *processes, reconnected, closed)
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, OptionChange]:

@@ -21,7 +21,7 @@ from core.folder_lock import folder_lock
 from core.paths import State
 from ops.backup.pgbackrest import call, explain
 from ops.postgres.archive import Archive, check_writable
-from ops.postgres.binaries import find, has_pgbackrest, provide_pgbackrest
+from ops.postgres.binaries import PGBACKREST
 from ops.postgres.cluster import Cluster
 from ops.postgres.mounted import existing
 from schema.queries import load
@@ -95,13 +95,6 @@ def check_database(state: State, config: Path, options: BackupOptions) -> None:
         )
 
 
-def missing_programs(state: State, options: BackupOptions) -> list[str]:
-    """The programs that :func:`configure` installs, by name."""
-    if options.repository is None or (binaries := find(state.root)) is None:
-        return []
-    return [] if has_pgbackrest(binaries) else ["pgBackRest"]
-
-
 def configure(
     state: State, cluster: Cluster | None, options: BackupOptions, progress: Callable[[str], None]
 ) -> list[str]:
@@ -115,7 +108,7 @@ def configure(
         return []
     if cluster is None:
         raise OperationError(f"[backup] repository: {_NOT_OURS}")
-    provide_pgbackrest(cluster.binaries, progress)
+    cluster.binaries.check(PGBACKREST)
     before = cluster.archive
     try:
         archive = archive_of(options)

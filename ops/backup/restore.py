@@ -26,7 +26,7 @@ from ingest.spool.file import read_notes, write_notes
 from ops.backup import state_files
 from ops.backup.pgbackrest import call
 from ops.postgres.archive import Archive, check_repository
-from ops.postgres.binaries import provide, provide_pgbackrest
+from ops.postgres.binaries import PGBACKREST, provide
 from ops.postgres.cluster import OWNER, Cluster
 from ops.postgres.mounted import cluster_of
 from ops.postgres.server import Server
@@ -61,7 +61,7 @@ def restore(
     if cluster.data.exists() and not (cluster.data / "recovery.signal").exists():
         raise OperationError(f"{state.root} has a database already: name a new folder with --into, or move it away")
     state.claim()
-    provide_pgbackrest(cluster.binaries, progress)
+    cluster.binaries.check(PGBACKREST)
     before = cluster.archive
     copy = not state.installation.exists() or (before is not None and before.held)
     is_held = copy and not take_over

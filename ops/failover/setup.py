@@ -26,16 +26,15 @@ from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import state_folder_lock
 from ops.failover.nodes import Node, nodes, speed_up_backup
-from ops.postgres.binaries import provide, provide_packages
+from ops.postgres.binaries import PG_AUTOCTL, provide
 from ops.postgres.bootstrap import create_database, maintenance_dsn
 from ops.postgres.cluster import OWNER
 from ops.postgres.managed import (
     NETWORK_PARTITION_SECONDS,
-    PACKAGES,
-    PROGRAM,
     REPLICATOR,
     SUPERUSER,
     ManagedCluster,
+    check_enterable,
     is_root,
 )
 from ops.postgres.membership import (
@@ -135,6 +134,7 @@ def _server_folder() -> State:
     state = State.current()
     if Membership.load(state) is None and (state.root / "postgres" / "cluster").exists() | state.registry.exists():
         raise OperationError(f"{state.root} is an appliance's: set PLANTLOG_STATE to a new folder for the server")
+    check_enterable(state.root)
     return state
 
 
@@ -191,7 +191,7 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
     own_certificate.derive(state.pki, ours.secret)
     with steps.step("prepare PostgreSQL") as step:
         binaries = provide(state.root, step.note)
-        provide_packages(binaries, PROGRAM, PACKAGES, step.note)
+        binaries.check(PG_AUTOCTL)
         cluster = ManagedCluster(state.root, binaries, ours)
         ports.reserve(state.root / "postgres" / "port", ours.port)
         if not others:

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from core.errors import OperationError
 from core.files import write_atomically
+from ops.postgres.binaries import hidden_above
 
-PROGRAM = "/usr/bin/pgbackrest"
 STANZA = "plantlog"
 CONFIG = "pgbackrest.conf"  # in the cluster's folder
 _LEAST_FREE = 32 * 1024**2  # bytes: two segments of write-ahead log
@@ -113,12 +113,12 @@ class Archive:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(self)), 0o600)
 
-    def config(self, mounted: Path, home: Path, data: str, port: int, user: str) -> str:
-        """pgBackRest's configuration; the paths are those that the server sees. ``mounted``: a folder's."""
-        options = {**asdict(self), "storage": self._storage(mounted, home), "home": home, "data": data}
+    def config(self, home: Path, data: str, port: int, user: str) -> str:
+        """pgBackRest's configuration; ``home``: the cluster's folder, as the server gets to it."""
+        options = {**asdict(self), "storage": self._storage(home), "home": home, "data": data}
         return _CONFIG.format(**options, stanza=STANZA, port=port, user=user)
 
-    def _storage(self, mounted: Path, home: Path) -> str:
+    def _storage(self, home: Path) -> str:
         parts = urlsplit(self.repository)
         if parts.scheme == "sftp":
             user = unquote(parts.username or "")
@@ -129,7 +129,7 @@ class Archive:
             options = {"bucket": parts.netloc, "region": self.s3_region, "uri_style": self.s3_uri_style, "home": home}
             address = {"host": endpoint.hostname, "port": endpoint.port or 443}
             return _S3.format(path=parts.path, key=key, secret=secret, **address, **options)
-        return _FOLDER.format(path=mounted)
+        return _FOLDER.format(path=self.repository)
 
     def files(self) -> dict[str, str]:
         """Files that the server's user needs beside the configuration: content by name. Raises OSError."""
@@ -165,6 +165,11 @@ def change_owner(folder: Path, uid: int, gid: int, ours: bool) -> None:
     """
     try:
         check_repository(folder)
+        if (hidden := hidden_above(folder)) is not None:
+            raise OperationError(
+                f"[backup] repository {folder} is below {hidden}, which the database's account can't enter: run `chmod "
+                f"o+x {hidden}`, or choose another folder"
+            )
         if folder.stat().st_uid == uid:
             return
         if not ours and any(folder.glob("*/*")):

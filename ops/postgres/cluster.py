@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import grp
+import hashlib
+import hmac
 import os
 import pwd
 import secrets
+import shlex
 import shutil
 import string
 import subprocess
@@ -23,7 +27,7 @@ from core.paths import State
 from ops import ports
 from ops.postgres import archive, listening
 from ops.postgres.archive import Archive
-from ops.postgres.binaries import Binaries, provide
+from ops.postgres.binaries import PGBACKREST, Binaries, provide
 from ops.postgres.listening import Listening
 
 OWNER = "plantlog_owner"
@@ -34,32 +38,20 @@ _IDS = range(
 )  # that neither distributions nor systemd give away (systemd's "Users, Groups, UIDs and GIDs")
 ARCHIVE_FILE = "archive.json"  # beside the cluster's folder
 USER_FILE = "id"
-_HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
 # Of a container, in both versions of control groups.
 _MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 _COMMON = Path(__file__).with_name("common.conf")  # also of the server in containers
 
-# The mounts are in a name space of the server's own: they end with it, however it ends. A repository that is mounted
-# later appears in it, as the name space is a slave of ours. All are execs, so the supervisor's child is PostgreSQL
-# itself and its signals reach it.
-_ENTER = """
-set -e
-root=$1 cluster=$2 owner=$3 accounts=$4 repository=$5; shift 5
-mount --bind "$cluster" "$root/var/lib/postgresql"
-if [ -d "$repository" ]; then
-    mkdir -p "$root/var/lib/pgbackrest"
-    mount --bind "$repository" "$root/var/lib/pgbackrest"
-fi
-if [ "$root" != / ]; then
-    mount --bind "$accounts" "$root/etc/passwd"
-    for file in /etc/hosts /etc/resolv.conf; do
-        if [ -f "$file" ] && [ -f "$root$file" ]; then mount --bind "$file" "$root$file"; fi
-    done
-    mount --rbind /dev "$root/dev"
-    mount -t proc proc "$root/proc"
-fi
-exec chroot --userspec="$owner" "$root" "$@"
+# The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. All are
+# execs, so the supervisor's child is PostgreSQL itself and its signals reach it.
+_DESCRIPTOR = 9
+_FOLDER = Path(f"/proc/self/fd/{_DESCRIPTOR}")
+_ENTER = f"""
+exec {_DESCRIPTOR}<"$1"
+uid=$2 gid=$3
+shift 3
+exec setpriv --reuid="$uid" --regid="$gid" --clear-groups "$@"
 """
 
 
@@ -114,22 +106,18 @@ class Cluster:
         shutil.rmtree(partial, ignore_errors=True)
         password_file = self.folder / "password"
         password_file.touch(mode=0o600)
-        password_file.write_text(urlsplit(self._state.dsn("owner")).password or "")
-        self.change_owner(self.folder, password_file)
+        password_file.write_text(_scram_verifier(urlsplit(self._state.dsn("owner")).password or ""))
+        ids = self._named_ids()
+        self._chown(ids, self.folder, password_file)
         try:
             run = subprocess.run(
                 self.enter(
                     "initdb",
-                    *(
-                        "--pgdata",
-                        self.path_in_namespace(partial),
-                        "--username",
-                        OWNER,
-                        "--pwfile",
-                        self.path_in_namespace(password_file),
-                    ),
+                    *("--pgdata", self.path_of_server(partial), "--username", OWNER),
+                    *("--pwfile", self.path_of_server(password_file)),
                     *("--auth", "scram-sha-256", "--encoding", "UTF8", "--data-checksums"),
                     *("--locale-provider", "builtin", "--locale", "C.UTF-8"),
+                    ids=ids,
                 ),
                 capture_output=True,
                 text=True,
@@ -140,6 +128,7 @@ class Cluster:
             password_file.unlink()
         if run.returncode:
             raise OperationError(f"initdb exited with {run.returncode}:\n{run.stdout}{run.stderr}")
+        self._chown_cluster()
         partial.rename(self.data)
 
     def command(self) -> list[str]:
@@ -158,7 +147,7 @@ class Cluster:
         ]
 
     def _server(self) -> list[str]:
-        return ["postgres", "-D", self.path_in_namespace(self.data)]
+        return ["postgres", "-D", self.path_of_server(self.data)]
 
     @property
     def archive(self) -> Archive | None:
@@ -207,33 +196,30 @@ class Cluster:
 
     def pgbackrest(self, *arguments: str, data: Path | None = None) -> list[str]:
         """pgBackRest with arguments, as the server's user; ``data``: another data directory than the server's."""
-        home = Path(self.path_in_namespace(self.folder))
-        paths = [f"--config={home / archive.CONFIG}", f"--stanza={archive.STANZA}"]
-        if data is not None:
-            paths.append(f"--pg1-path={self.path_in_namespace(data)}")
-        return self.enter(archive.PROGRAM, *paths, *arguments)
+        paths = [] if data is None else [f"--pg1-path={self.path_of_server(data)}"]
+        return self.enter(PGBACKREST, *self._stanza, *paths, *arguments)
 
     @property
     def archive_command(self) -> str:
-        """pgBackRest as the server calls it."""
-        home = self.path_in_namespace(self.folder)
-        return f"{archive.PROGRAM} --config={home}/{archive.CONFIG} --stanza={archive.STANZA}"
+        """pgBackRest as the server calls it, in a shell."""
+        return shlex.join([str(self.binaries.path(PGBACKREST)), *self._stanza]).replace("%", "%%")
+
+    @property
+    def _stanza(self) -> tuple[str, str]:
+        return f"--config={self.path_of_server(self.folder / archive.CONFIG)}", f"--stanza={archive.STANZA}"
 
     def configure_archive(self) -> None:
         """Write pgBackRest's configuration, and give the repository to the server's user."""
         if (repository := self.archive) is None:
             return
-        home = Path(self.path_in_namespace(self.folder))
-        root = os.geteuid() == 0
-        mounted = Path("/var/lib/pgbackrest") if root else repository.folder or Path("/")
-        text = repository.config(mounted, home, self.data.name, self.port, OWNER)
+        text = repository.config(Path(self.path_of_server(self.folder)), self.data.name, self.port, OWNER)
         try:
             files = repository.files() | {archive.CONFIG: text}
         except OSError as error:
             raise OperationError(f"[backup] the system's CA certificates: {error}: set ca_file") from error
         for name, content in files.items():
             self._write(name, content)
-        if root and repository.folder is not None:
+        if os.geteuid() == 0 and repository.folder is not None:
             archive.change_owner(repository.folder, *self._server_ids(), ours=repository.archiving or repository.held)
 
     def _write(self, name: str, content: str) -> None:
@@ -285,9 +271,10 @@ class Cluster:
             max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
             parallel=max(1, cores // 2),
         )
-        text += _COMMON.read_text() + archive.SERVER.format(command=self.archive_command) * self._archives
+        server = archive.SERVER.format(command=self.archive_command.replace("'", "''"))
+        text += _COMMON.read_text() + server * self._archives
         listens = self.listening
-        return text if listens is None else text + listens.settings(self.path_in_namespace(self._pem))
+        return text if listens is None else text + listens.settings(self.path_of_server(self._pem))
 
     def _logins(self) -> str:
         """``pg_hba.conf``: loopback and a password, also for the superuser, also on this machine."""
@@ -298,24 +285,26 @@ class Cluster:
     def _archives(self) -> bool:
         return self.archive is not None and self.archive.archiving
 
-    def enter(self, program: str, *arguments: str) -> list[str]:
-        """One of the server's programs as its user, who sees the cluster's folder elsewhere than we do."""
-        command = [program if program.startswith("/") else self.binaries.path_in_root(program), *arguments]
+    def enter(self, program: str, *arguments: str, ids: tuple[int, int] | None = None) -> list[str]:
+        """One of the programs as the server's user; ``ids``: as another one."""
+        settings = [f"{name}={value}" for name, value in self._environment.items()]
+        command = ["env", *settings, str(self.binaries.path(program)), *arguments]
         if os.geteuid() != 0:
             return command
-        (self.binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
-        root, owner = str(self.binaries.root), ":".join(map(str, self._server_ids()))
-        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self.folder), owner, str(self._accounts())]
-        enter.append("" if (archive_here := self.archive) is None else str(archive_here.folder or ""))
-        return ["unshare", "--mount", "--propagation", "slave", *enter, *command]
+        return ["/bin/sh", "-c", _ENTER, "sh", str(self.folder), *map(str, ids or self._server_ids()), *command]
 
-    def path_in_namespace(self, path: Path) -> str:
-        """``path`` as the server sees it."""
-        return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self.folder)}"
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Variables of the programs: their locale comes with them."""
+        return {"LOCPATH": f"{self.binaries.root}/usr/lib/locale"} if self.binaries.private else {}
+
+    def path_of_server(self, path: Path) -> str:
+        """``path``, in the cluster's folder, as the server gets to it."""
+        return str(path if os.geteuid() != 0 else _FOLDER / path.relative_to(self.folder))
 
     def _server_ids(self) -> tuple[int, int]:
-        """uid and gid of the server: the system's user ``postgres``; where the binaries are in a root file system of
-        their own, whose ``postgres`` may be anybody here, an id that no account of this machine has, chosen once."""
+        """uid and gid of the server: the system's user ``postgres``; where the binaries are not the system's, an id
+        that no account of this machine has, chosen once."""
         if self.binaries.private:
             if not self._uid_file.exists():
                 taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
@@ -326,13 +315,10 @@ class Cluster:
         user = pwd.getpwnam("postgres")
         return user.pw_uid, user.pw_gid
 
-    def _accounts(self) -> Path:
-        """``/etc/passwd`` as the server sees it: initdb asks for its own name."""
-        uid, gid = self._server_ids()
-        path = self._home / "passwd"
-        path.write_text(f"postgres:x:{uid}:{gid}:PostgreSQL of plantlog:{_HOME}:/bin/sh\n")
-        path.chmod(0o644)
-        return path
+    def _named_ids(self) -> tuple[int, int]:
+        """Those of initdb, which asks for its user's name: ``nobody`` for an id without one. It sees no secret."""
+        user = pwd.getpwnam("nobody" if self.binaries.private else "postgres")
+        return user.pw_uid, user.pw_gid
 
     def _chown_cluster(self) -> None:
         """Give a cluster that ran under another id, as on another machine, to the server's; its folder goes last."""
@@ -346,8 +332,22 @@ class Cluster:
     def change_owner(self, *paths: Path) -> None:
         """Give files to the server's user."""
         if os.geteuid() == 0:
+            self._chown(self._server_ids(), *paths)
+
+    @staticmethod
+    def _chown(ids: tuple[int, int], *paths: Path) -> None:
+        if os.geteuid() == 0:
             for path in paths:
-                os.chown(path, *self._server_ids())
+                os.chown(path, *ids)
+
+
+def _scram_verifier(password: str) -> str:
+    """What PostgreSQL stores of a password: whoever reads it can't log in (RFC 5802)."""
+    salt, iterations = secrets.token_bytes(16), 4096
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    client, server = (hmac.digest(salted, key, "sha256") for key in (b"Client Key", b"Server Key"))
+    texts = (base64.b64encode(part).decode() for part in (salt, hashlib.sha256(client).digest(), server))
+    return "SCRAM-SHA-256${}:{}${}:{}".format(iterations, *texts)
 
 
 def provision(state: Path, progress: Callable[[str], None]) -> Cluster:

@@ -10,15 +10,14 @@ import os
 import shutil
 from pathlib import Path
 
+from core.errors import OperationError
 from core.paths import State
 from core.servers.server_tls import ca_file
-from ops.postgres.binaries import Binaries, find
+from ops.postgres.binaries import PG_AUTOCTL, Binaries, find, hidden_above
 from ops.postgres.cluster import Cluster
 from ops.postgres.membership import Membership, verified_by
 from ops.postgres.mounted import existing
 
-PROGRAM = "/usr/bin/pg_autoctl"
-PACKAGES = ("pg-auto-failover-cli", "postgresql-17-auto-failover")
 SUPERUSER = "postgres"  # the system's user, whom pg_autoctl takes for the superuser
 REPLICATOR = "pgautofailover_replicator"
 _HEALTH_CHECKER = "pgautofailover_monitor"  # its password is its name: it may see an empty database and nothing else
@@ -55,23 +54,27 @@ class ManagedCluster(Cluster):
 
     def autoctl(self, *arguments: str) -> list[str]:
         """pg_autoctl with arguments, as the server's user."""
-        return self.enter(*self._in_environment(PROGRAM, *arguments))
+        return self.enter(PG_AUTOCTL, *arguments)
 
-    def _in_environment(self, *command: str) -> list[str]:
-        home = self.path_in_namespace(self.folder)
-        programs = str(Path(self.binaries.path_in_root("postgres")).parent)
-        environment = {
+    @property
+    def _environment(self) -> dict[str, str]:
+        home = str(self.folder)
+        return {
+            **super()._environment,
             "HOME": home,
             "LC_ALL": "C.UTF-8",
-            "PATH": f"{programs}:/usr/bin:/bin",
-            "PGDATA": self.path_in_namespace(self.data),
+            "PATH": f"{self.binaries.path('postgres').parent}:/usr/bin:/bin",
+            "PGDATA": str(self.data),
             "PGHOST": home,
             "XDG_CONFIG_HOME": f"{home}/config",
             "XDG_DATA_HOME": f"{home}/share",
+            "USER": SUPERUSER,
             "XDG_RUNTIME_DIR": f"{home}/run",
         }
-        settings = [f"{name}={value}" for name, value in environment.items()]
-        return ["/usr/bin/env", *settings, *command]
+
+    def path_of_server(self, path: Path) -> str:
+        """The path itself: pg_autoctl resolves paths."""
+        return str(path)
 
     def create(self) -> list[str]:
         """Make the server known to the manager; a standby's data are copied from the primary."""
@@ -79,19 +82,18 @@ class ManagedCluster(Cluster):
         role = ["monitor"]
         if not ours.is_monitor:
             role = ["postgres", "--monitor", self.manager_dsn(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
-            role += ["--pghost", self.path_in_namespace(self.folder), "--listen", self.listen]
+            role += ["--pghost", str(self.folder), "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
-        pem = self.path_in_namespace(self._pem)
-        tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", self.path_in_namespace(self._ca)]
-        tls += ["--server-cert", pem, "--server-key", pem]
+        tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", str(self._ca)]
+        tls += ["--server-cert", str(self._pem), "--server-key", str(self._pem)]
         return self.autoctl(
             *("create", *role, "--hostname", ours.address, "--pgport", str(ours.port), "--skip-pg-hba"),
-            *(*tls, "--pgctl", self.binaries.path_in_root("pg_ctl")),
+            *(*tls, "--pgctl", str(self.binaries.path("pg_ctl"))),
         )
 
     def manager_dsn(self, monitor: str) -> str:
-        """The DSN of a monitor with the paths that the manager sees."""
-        return monitor.replace(verified_by(ca_file(self._state.pki)), verified_by(self.path_in_namespace(self._ca)))
+        """The DSN of a monitor with a CA's file that the manager can read."""
+        return monitor.replace(verified_by(ca_file(self._state.pki)), verified_by(self._ca))
 
     @property
     def _ca(self) -> Path:
@@ -110,6 +112,9 @@ class ManagedCluster(Cluster):
     def prepare(self) -> None:
         """Folders of the manager; what a run that was killed left there goes."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for above in (self._state.root, self.folder.parent):
+            above.chmod(0o711)
+        check_enterable(self.folder)
         self.change_owner(self.folder)
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir(mode=0o700)
@@ -124,7 +129,7 @@ class ManagedCluster(Cluster):
         return super().command()
 
     def _server(self) -> list[str]:
-        return self._in_environment(PROGRAM, "run")
+        return [PG_AUTOCTL, "run"]
 
     @property
     def listen(self) -> str:
@@ -137,30 +142,24 @@ class ManagedCluster(Cluster):
         free_mb = shutil.disk_usage(self.data).free // 1024**2
         keep_mb, slot_mb = (max(1024, min(most, free_mb // 8)) for most in (8192, 65_536))
         ours = _MONITOR if self._membership.is_monitor else _NODE.format(keep_mb=keep_mb, slot_mb=slot_mb)
-        home = self.path_in_namespace(self.folder)
         return (
             f"{''.join(included)}{super()._settings()}{ours}listen_addresses = '{self.listen}'\n"
-            f"unix_socket_directories = '{home}'\n"
+            f"unix_socket_directories = '{self.folder}'\n"
         )
 
     def _logins(self) -> str:
-        """TLS and a password for every other machine; pg_autoctl comes by the socket."""
+        """TLS and a password for every other machine; pg_autoctl comes by the socket, in a folder of its account."""
         if self._membership.is_monitor:
             others = "hostssl pg_auto_failover autoctl_node all scram-sha-256\n"
-            return f"local all all peer map=server\n{super()._logins()}{others}"
+            return f"local all all trust\n{super()._logins()}{others}"
         return (
-            f"local all {SUPERUSER} peer\n"
+            f"local all {SUPERUSER} trust\n"
             f"hostssl postgres {_HEALTH_CHECKER} all scram-sha-256\n"
             f"host all {_HEALTH_CHECKER} all reject\n"
             f"{super()._logins()}"
             f"hostssl replication {REPLICATOR} all scram-sha-256\n"
             "hostssl all all all scram-sha-256\n"
         )
-
-    def configure(self) -> None:
-        """Write the server's configuration."""
-        super().configure()
-        (self.data / "pg_ident.conf").write_text(f"server {SUPERUSER} all\n")
 
 
 def server(state: Path) -> Cluster:
@@ -170,6 +169,15 @@ def server(state: Path) -> Cluster:
     if membership is None or binaries is None:
         return existing(state)
     return ManagedCluster(state, binaries, membership)
+
+
+def check_enterable(folder: Path) -> None:
+    """Raises OperationError where the servers' account can't get to a folder by its path, as pg_autoctl does."""
+    if (hidden := hidden_above(folder)) is not None:
+        raise OperationError(
+            f"the servers' account can't enter {hidden}: run `chmod o+x {hidden}`, or set PLANTLOG_STATE to a folder "
+            "elsewhere, as /var/lib/plantlog-server"
+        )
 
 
 def is_root() -> bool:

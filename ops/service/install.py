@@ -19,13 +19,7 @@ from ops.appliance import service, up
 from ops.appliance.steps import Steps
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment
-from ops.postgres.binaries import (
-    debian_version,
-    find,
-    provide,
-    provide_pgbackrest,
-    shared_root_file_system,
-)
+from ops.postgres.binaries import PGBACKREST, chosen_cache, provide
 from ops.postgres.membership import check_appliance
 from ops.service.unit import MARK, Service, check_name
 
@@ -53,7 +47,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         state.root,
         deployment.config,
         load(deployment.config),
-        str(shared_root_file_system(state.root) or ""),
+        str(chosen_cache(state.root) or ""),
     )
     unit = unit_service.render()
     if dry_run:
@@ -68,7 +62,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         if not state.has_external_database:
             binaries = provide(state.root, step.note)
             if unit_service.plant.backup.repository is not None:
-                provide_pgbackrest(binaries, step.note)
+                binaries.check(PGBACKREST)
     path = service.UNITS / f"{name}.service"
     with steps.step(f"install {path}") as step:
         changed |= not path.exists() or path.read_text() != unit
@@ -126,13 +120,6 @@ def _account(user: str | None, state: State) -> pwd.struct_passwd:
         raise OperationError(
             f"the user {name} does not exist: `useradd --system --home-dir {state.root} {name}` creates it"
         ) from None
-    if account.pw_uid != 0 and not state.has_external_database:
-        binaries = find(state.root)
-        if (binaries is not None and binaries.private) or (binaries is None and debian_version() < 13):
-            raise OperationError(
-                f"on Debian {debian_version()}, PostgreSQL runs in a root file system of its own, which requires "
-                "--user root; or use a database of your own with PLANTLOG_DSN"
-            )
     if "PLANTLOG_DSN" in os.environ and not state.external_database_marker.exists():
         raise OperationError(
             f"PLANTLOG_DSN: as {account.pw_name}, run `PLANTLOG_DSN=… ./plantlog up` once, which keeps it in the state "

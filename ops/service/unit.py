@@ -25,12 +25,12 @@ _FIRST_UNPRIVILEGED_PORT = 1024
 _MODULES = {"ttyUSB": "usbserial", "ttyACM": "cdc_acm"}  # the modules that make these kinds of serial devices
 _BY_ID = ("ttyUSB", "ttyACM")  # what a link in /dev/serial that does not exist yet may lead to
 
-# PostgreSQL runs under another user (all but the first line), in a root file system of its own on Debian 12 (mounts).
-# NICE and PTRACE are for its backends: their priority, and whose they are.
+# PostgreSQL runs under another user (all but the first line). NICE and PTRACE are for its backends: their priority, and
+# whose they are.
 _ROOT_CAPABILITIES = (
     "CAP_NET_BIND_SERVICE",
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"),
-    *("CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_NICE", "CAP_SYS_PTRACE"),
+    *("CAP_SYS_NICE", "CAP_SYS_PTRACE"),
 )
 
 
@@ -43,7 +43,7 @@ class Service:
     state: Path
     config: Path
     plant: Plant
-    rootfs: str = ""  # PLANTLOG_ROOTFS
+    cache: str = ""  # PLANTLOG_CACHE
 
     @property
     def is_root(self) -> bool:
@@ -72,8 +72,6 @@ class Service:
             if kinds
             else "PrivateDevices=yes",
             processes="default" if self.is_root else "invisible",
-            namespaces="mnt" if self.is_root else "yes",
-            calls="@system-service @mount" if self.is_root else "@system-service",
             capabilities="\n".join(self._capabilities()),
         )
 
@@ -83,8 +81,8 @@ class Service:
 
     def _environment(self) -> Iterator[str]:
         yield self.environment_of_state()
-        if self.rootfs:
-            yield f"Environment={_quoted(f'PLANTLOG_ROOTFS={self.rootfs}')}"
+        if self.cache:
+            yield f"Environment={_quoted(f'PLANTLOG_CACHE={self.cache}')}"
 
     def _capabilities(self) -> Iterator[str]:
         ports = {self.plant.health.port, self.plant.viewer.port, self.plant.push.port}
@@ -113,8 +111,8 @@ class Service:
         """The folders that it writes to, each with a prefix: ``-`` where it may be missing."""
         yield "", self.state
         yield "-", (CHECKOUT / ".venv").resolve()  # the launcher installs what a new version needs
-        if self.rootfs:
-            yield "-", Path(self.rootfs)
+        if self.cache:
+            yield "-", Path(self.cache)
         for folder in (self.plant.backup.repository, self.plant.archive.location):
             if folder is not None and not urlsplit(folder).scheme:
                 yield "-", Path(folder)

@@ -291,15 +291,6 @@ def test_a_rehearsal_finds_what_the_backup_lacks(site: Site) -> None:
     asyncio.run(fetchval(site.state, "DELETE FROM plant.ingest_batch WHERE sequence = 7"))
 
 
-def test_a_rehearsal_uses_the_programs_of_the_appliance(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To install others takes a mirror, which a plant network may not have."""
-    (site.state.root / "postgres" / "rootfs").symlink_to(os.environ["PLANTLOG_ROOTFS"])
-    monkeypatch.delenv("PLANTLOG_ROOTFS")
-    noted: list[str] = []
-    rehearse(site.state, noted.append)
-    assert noted == ["restoring the data directory", "recovering", "comparing"]
-
-
 def test_a_full_or_read_only_repository_loses_nothing(site: Site) -> None:
     disk = Disk(site.repository.parent, None)
     before = asyncio.run(backups(site.state))

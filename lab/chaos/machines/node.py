@@ -182,7 +182,7 @@ class Node:
 
     def _run(self, program: str, *arguments: str) -> None:
         cluster = self._cluster()
-        data = cluster.path_in_namespace(cluster.data)
+        data = cluster.path_of_server(cluster.data)
         command: Sequence[str] = cluster.enter(program, *(argument.replace("{data}", data) for argument in arguments))
         run = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         if run.returncode:

@@ -17,7 +17,6 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
 from ingest.journal.replay import has_requests
-from lab.chaos.appliance import ROOTFS
 from lab.chaos.appliance_trial import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from lab.chaos.machines.database import DatabaseServers
@@ -79,7 +78,6 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
     """Bring everything up, let it fail, compare, bring it down. Raises OperationError where it hangs."""
     if os.geteuid() != 0:
         raise OperationError("--machines requires root: each member has an /etc/hosts of its own")
-    os.environ.setdefault("PLANTLOG_ROOTFS", ROOTFS)
     folder = options.folder
     first = ports.free_ports(8 + 2 * _MEMBER_PORTS)
     plant_ports = Ports(first, first + 1, first + 2, first + 3, first + 4, viewer=0, health=0)

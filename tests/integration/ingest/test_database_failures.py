@@ -136,7 +136,8 @@ async def test_full_disk_of_the_server(own_server: Server, own_database: Databas
     owner = await asyncpg.connect(own_database.owner_dsn)
     await add_plant(owner)
     with small_tablespace(own_server) as grow:
-        await owner.execute("CREATE TABLESPACE small LOCATION '/var/lib/postgresql/small'")
+        cluster = own_server._cluster
+        await owner.execute(f"CREATE TABLESPACE small LOCATION '{cluster.path_of_server(cluster.folder / 'small')}'")
         await owner.execute("SELECT attach_tablespace('small', 'plant.samples_raw')")
         before = failures("DiskFullError")
         for second in range(60):  # 180,000 rows of about 100 bytes
@@ -154,21 +155,19 @@ async def test_full_disk_of_the_server(own_server: Server, own_database: Databas
 
 @contextmanager
 def small_tablespace(server: Server) -> Iterator[Callable[[], None]]:
-    """Mount 8 MiB at /var/lib/postgresql/small, as the server sees it; gives what makes it larger."""
-    pid = server._process.pid  # type: ignore[union-attr]
-    status = Path(f"/proc/{pid}/status").read_text()
-    uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
-    home = str(Path(f"/proc/{pid}/root").readlink()).rstrip("/") + "/var/lib/postgresql/small"
+    """Mount 8 MiB as ``small`` in the cluster's folder; gives what makes it larger."""
+    folder = server._cluster.folder
+    small = folder / "small"
 
-    def inside(*command: str) -> None:
-        subprocess.run(["nsenter", "--target", str(pid), "--mount", *command], check=True)
+    def run(*command: str) -> None:
+        subprocess.run([*command, str(small)], check=True)
 
-    inside("mkdir", "-p", home)
-    inside("mount", "-t", "tmpfs", "-o", f"size=8m,uid={uid},mode=700", "tmpfs", home)
+    small.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size=8m,uid={folder.stat().st_uid},mode=700", "tmpfs")
     try:
-        yield lambda: inside("mount", "-o", "remount,size=256m", home)
+        yield lambda: run("mount", "-o", "remount,size=256m")
     finally:
-        inside("umount", "--lazy", home)
+        run("umount", "--lazy")
 
 
 # Locks

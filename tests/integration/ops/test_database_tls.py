@@ -208,7 +208,7 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State
         logins.write_bytes((CHECKOUT / "ops" / "containers" / "pg_hba.conf").read_bytes())
         cluster.change_owner(logins)
         files = {"ssl_cert_file": pem, "ssl_key_file": pem, "hba_file": logins}
-        settings = [f"-c{name}={cluster.path_in_namespace(path)}" for name, path in files.items()]
+        settings = [f"-c{name}={cluster.path_of_server(path)}" for name, path in files.items()]
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB", "-cssl=on", *settings), cluster) as server:
             asyncio.run(
                 bootstrap(server.owner_dsn, {role: Login.of_dsn(server.role(role)).password for role in LOGINS})

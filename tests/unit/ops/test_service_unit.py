@@ -47,14 +47,14 @@ location = "/mnt/archive"
 """
 
 
-def made(folder: Path, text: str, user: str, state: str, rootfs: str = "") -> str:
+def made(folder: Path, text: str, user: str, state: str, cache: str = "") -> str:
     """The unit, without what differs from machine to machine."""
     (folder / "tags.csv").write_text("name,address\na,holding:0\n")
     (folder / "plant.toml").write_text(text.replace("/etc/plantlog", str(folder)))
     for name in ("passphrase", "token"):  # the hash of a token is as good a passphrase
         token_file.write(folder / name, "0123456789abcdef0123456789abcdef")
     plant = load(folder / "plant.toml")
-    service = Service("plantlog", user, Path(state), folder / "plant.toml", plant, rootfs)
+    service = Service("plantlog", user, Path(state), folder / "plant.toml", plant, cache)
     unit = service.render().replace(str((CHECKOUT / ".venv").resolve()), "CHECKOUT/.venv")
     assert unit.splitlines()[0] == MARK
     unit = re.sub(r"\n(ProtectHome|PrivateTmp)=.*", r"\n\1=DEPENDS", unit).replace(" /tmp /var/tmp\n", "\n")
@@ -73,7 +73,7 @@ def test_unit_of_root(tmp_path: Path) -> None:
     plant = (
         '[plant]\nname = "mill"\n[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     )
-    assert made(tmp_path, plant, "root", "/srv/plant 1/50%", "/srv/rootfs") == golden("root.service")
+    assert made(tmp_path, plant, "root", "/srv/plant 1/50%", "/srv/cache") == golden("root.service")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="without systemd-analyze")
