@@ -27,7 +27,7 @@ from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.ports import PortRequirement, check, check_distinct
 from ops.postgres.archive import Archive
-from ops.postgres.binaries import CACHE, chosen_cache
+from ops.postgres.binaries import find
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
 
@@ -46,7 +46,6 @@ def postgres(state: State, plant: Plant | None = None, *, planned: bool = False)
 
     ``planned``: as it will be with the plant's [backup], if the repository is accepted.
     """
-    cache = chosen_cache(state.root)
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
     archives_to = archive.repository if archive is not None and archive.archiving else None
     if planned and plant is not None and plant.backup.repository != (archive and archive.repository):
@@ -55,7 +54,8 @@ def postgres(state: State, plant: Plant | None = None, *, planned: bool = False)
     if plant is not None and (listens := Listening.of_plant(plant, state.root)) is not None:
         settings.append(repr(listens).encode())
     environment = _environment(_digest(settings) if settings else "")
-    environment |= {CACHE: str(cache)} if cache else {}
+    if (binaries := find(state.root)) is not None:
+        environment["PLANTLOG_PROGRAMS"] = str(binaries.root)  # it is restarted with those of another version
     command = _python("ops.postgres", "--state", str(state.root))
     return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
 

@@ -43,6 +43,8 @@ Dir::State::Lists "{work}/lists";
 Dir::State::Status "{work}/status";
 Dir::Cache "{work}";
 Dir::Cache::Archives "{work}/archives";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
 """
 # What only the scripts of packages need, which are not run, and the compiler of `jit`, which is off.
 _LEFT_OUT = (

@@ -18,6 +18,7 @@ from ops.appliance import orphans
 from ops.postgres.bootstrap import bootstrap
 from tests.command import in_a_process
 from tests.database import PASSWORDS, add_channels, add_sources, connected
+from tests.folders import enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.managed import Servers, servers
 from tests.processes import command_line
 from tests.truth import CHANNELS, expect_truth, restored, running_plant, writing

@@ -15,6 +15,7 @@ from core.timestamps import now_us
 from ops.backup.repository import backups
 from tests import supervised
 from tests.e2e.appliance import running
+from tests.folders import enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.ports import free_ports
 from tests.waiting import until
 

@@ -48,6 +48,7 @@ from ops.postgres.mounted import existing
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import add_channels, add_sources, connected
+from tests.folders import enterable_folder, enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.integration.ingest.test_spool_disk import MIB, Disk, run
 from tests.samples import T0, batch
 from tests.spooling import drained
@@ -121,10 +122,9 @@ async def fetchval(state: State, query: str, *parameters: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(server: str) -> Iterator[Site]:
     assert server, "it sees to the programs being there"
-    folder = tmp_path_factory.mktemp("backup")
-    with tmpfs(folder / "disk") as disk, running(folder, options_of(disk)) as made:
+    with enterable_folder() as folder, tmpfs(folder / "disk") as disk, running(folder, options_of(disk)) as made:
         yield made
 
 

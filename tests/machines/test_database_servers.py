@@ -18,6 +18,7 @@ from ops.postgres.bootstrap import bootstrap
 from schema.queries import load
 from tests.command import in_a_process, plantlog
 from tests.database import PASSWORDS, add_channels, add_sources, connected
+from tests.folders import enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.managed import Servers, servers
 from tests.ports import free_port
 from tests.truth import CHANNELS, Plant, expect_truth, running_plant, writing

@@ -49,6 +49,8 @@ class DatabaseServers:
         """Start both; ``replication``: ports of the relays in front of each. Returns these."""
         repository, passphrase = self._folder / "repository", self._folder / "passphrase"
         repository.mkdir(parents=True)
+        for above in repository.parents[:2]:
+            above.chmod(0o711)  # the servers' accounts write to the repository
         passphrase.touch(mode=0o600)
         passphrase.write_text(secrets.token_urlsafe(24))
         await asyncio.to_thread(self.primary.archive_to, repository, passphrase, uuid4())

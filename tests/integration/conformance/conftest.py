@@ -1,4 +1,4 @@
-"""A plant on the server that is given (PLANTLOG_TEST_DSN, PLANTLOG_ROOTFS), whichever edition it has.
+"""A plant on the server that is given (PLANTLOG_TEST_DSN, PLANTLOG_CACHE), whichever edition it has.
 
 Days are UTC whatever a session's time zone is: here it has daylight saving time.
 
@@ -18,7 +18,7 @@ from tests.database import Database
 from tests.integration.conformance.plant import CHANNELS, ZONE, ConformancePlant, set_time_zone
 
 # Needs a Debian server and a Community one: there is nothing to collect where the second is not given.
-collect_ignore = [] if os.environ.get("PLANTLOG_COMMUNITY_ROOTFS") else ["test_moving.py"]
+collect_ignore = [] if os.environ.get("PLANTLOG_COMMUNITY_CACHE") else ["test_moving.py"]
 
 _REGISTER = """
 INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'gateway', 'push', '');

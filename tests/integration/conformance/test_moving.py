@@ -1,6 +1,6 @@
 """A database moves from the Apache-2 edition to Community, with data inside: rows, packed hours, late rows, all of it.
 
-Runs only where PLANTLOG_COMMUNITY_ROOTFS names a root file system with PostgreSQL 17 and TimescaleDB Community; without
+Runs only where PLANTLOG_COMMUNITY_CACHE names a cache with PostgreSQL 17 and TimescaleDB Community; without
 it there is nothing to move to, and conftest.py does not collect this file. The Apache-2 server is the usual one.
 """
 
@@ -90,7 +90,7 @@ async def _moved(plant: ConformancePlant) -> dict[int, list[Sample]]:
 def test_database_moves_from_apache_to_community_edition(tmp_path: Path, server: str) -> None:
     """``server`` is asked for because it sees to the Apache-2 programs being there."""
     assert server
-    community = Binaries(Path(os.environ["PLANTLOG_COMMUNITY_ROOTFS"]))
+    [community] = map(Binaries, Path(os.environ["PLANTLOG_COMMUNITY_CACHE"]).glob("postgresql-17_*"))
     with Server(tmp_path) as apache:
         before = _run(apache, _fill)
         version = asyncio.run(_version(apache.owner_dsn))

@@ -34,7 +34,7 @@ def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeyp
     assert said == ["the connection to the database at db.example is not verified: its DSN lacks verify-full"]
     assert (again.state.dsn("reader"), again.state.dsn("owner")) == (reader, used.state.dsn("owner"))
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("PLANTLOG_ROOTFS", str(tmp_path / "none"))
+    monkeypatch.setenv("PLANTLOG_CACHE", str(tmp_path / "none"))
     try:
         command, environment = psql_command(state)
     except OperationError as error:  # a machine without any psql

@@ -31,7 +31,7 @@ from ops.appliance.up import UpOptions, _check_config, deployment_for
 from ops.cli.appliance import tail_command
 from ops.deployment import Deployment, Running
 from ops.ports import PortRequirement
-from ops.postgres.binaries import Binaries, remember_root_file_system, root_file_system
+from ops.postgres.binaries import Binaries, cache_folder, chosen_cache, remember_cache
 from ops.postgres.cluster import Cluster
 from ops.registration.rename import rename
 from ops.spool.replay import accept
@@ -74,7 +74,7 @@ def test_state_files_are_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         state = State(tmp_path / "state")
-        for name in ("spool/opcua.sqlite", "log/writer.log", "registry.json", "postgres/rootfs/bin/postgres"):
+        for name in ("spool/opcua.sqlite", "log/writer.log", "registry.json", "postgres/cluster/data/PG_VERSION"):
             path = state.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("kept")
@@ -83,30 +83,25 @@ def test_state_files_are_private(tmp_path: Path) -> None:
         (state.spool / "new.sqlite").touch()
         open_to_others = [path for path in (state.root, *state.root.rglob("*")) if path.lstat().st_mode & 0o077]
         assert {path.relative_to(state.root).parts[0] for path in open_to_others} == {"postgres"}
-        assert (state.root / "postgres/rootfs/bin/postgres").stat().st_mode & 0o777 == 0o755
+        assert (state.root / "postgres/cluster/data/PG_VERSION").stat().st_mode & 0o777 == 0o755
     finally:
         os.umask(before)
 
 
-def test_prepared_root_file_system_is_accepted(tmp_path: Path) -> None:
-    (tmp_path / "postgres" / "rootfs").mkdir(parents=True)
-    assert claimed(tmp_path).claimed
-
-
-def test_root_file_system_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a command without the variable would restart the server."""
+def test_cache_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a command without the variable would use, and unpack, other programs."""
     state = claimed(tmp_path)
-    monkeypatch.delenv("PLANTLOG_ROOTFS", raising=False)
-    remember_root_file_system(state.root)
-    assert root_file_system(state.root) == tmp_path / "postgres" / "rootfs"
-    monkeypatch.setenv("PLANTLOG_ROOTFS", "/shared")
-    remember_root_file_system(state.root)
+    monkeypatch.delenv("PLANTLOG_CACHE", raising=False)
+    remember_cache(state.root)
+    assert chosen_cache(state.root) is None
+    monkeypatch.setenv("PLANTLOG_CACHE", "/shared")
+    remember_cache(state.root)
     started = programs.postgres(state)
-    monkeypatch.delenv("PLANTLOG_ROOTFS")
+    monkeypatch.delenv("PLANTLOG_CACHE")
     assert programs.postgres(state) == started
-    assert root_file_system(state.root) == Path("/shared")
-    monkeypatch.setenv("PLANTLOG_ROOTFS", "/other")
-    assert root_file_system(state.root) == Path("/other")
+    assert cache_folder(state.root) == Path("/shared")
+    monkeypatch.setenv("PLANTLOG_CACHE", "/other")
+    assert cache_folder(state.root) == Path("/other")
 
 
 def test_deployment_options_are_remembered(tmp_path: Path) -> None:

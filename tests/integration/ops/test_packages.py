@@ -1,0 +1,197 @@
+"""Programs from a mirror of Debian: unpacked whole and once, or refused with a reason and nothing left."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from core.errors import OperationError
+from ops.postgres import binaries, packages
+from ops.postgres.binaries import provide
+from tests.integration.ingest.test_spool_disk import run
+
+pytestmark = [
+    pytest.mark.skipif(binaries.complete(Path("/")), reason="the system has PostgreSQL and TimescaleDB"),
+    pytest.mark.skipif(shutil.which("gpg") is None or shutil.which("apt-get") is None, reason="without apt and gpg"),
+]
+_BIN = "usr/lib/postgresql/17/bin"
+_INTERPRETER = re.search(rb"/lib\S*/ld-linux[^\0]*", Path("/bin/true").read_bytes())
+_MIB = 1024**2
+
+
+class Mirror:
+    """A signed archive with small packages of the names of the real ones; each program is ``true``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder / "mirror", folder / "gpg"
+        self.home.mkdir(mode=0o700)
+        (self.folder / "pool").mkdir(parents=True)
+        self.architecture = run("dpkg", "--print-architecture").strip()
+        self.new_key()
+        assert _INTERPRETER is not None
+        interpreter = _INTERPRETER[0].decode()
+        control = "usr/share/postgresql/17/extension/timescaledb.control"
+        (folder / "large").write_bytes(os.urandom(2 * _MIB))
+        server = {f"{_BIN}/postgres": "/bin/true", "usr/share/large": str(folder / "large")}
+        self._package("postgresql-17", server, {f"usr{interpreter}": interpreter})
+        self._package("postgresql-17-timescaledb", {control: "/dev/null"})
+        self._package("pgbackrest", {"usr/bin/pgbackrest": "/bin/true"})
+        self._package("pg-auto-failover-cli", {"usr/bin/pg_autoctl": "/bin/true"})
+        self._package("postgresql-17-auto-failover", {})
+        self.index()
+
+    def _gpg(self, *arguments: str | Path) -> None:
+        run("gpg", "--homedir", self.home, "--batch", "--quiet", "--yes", *arguments)
+
+    def new_key(self) -> None:
+        """Another key signs from now on."""
+        name = f"key{len(list(self.home.glob('*.pgp')))}"
+        self._gpg("--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "never")
+        self._gpg("--output", self.home / f"{name}.pgp", "--export", name)
+        self._key = name
+
+    @property
+    def keyring(self) -> Path:
+        """The key that signed."""
+        return self.home / f"{self._key}.pgp"
+
+    def _package(self, name: str, files: dict[str, str], links: dict[str, str] | None = None) -> None:
+        with TemporaryDirectory() as work:
+            root = Path(work, "root")
+            control = root / "DEBIAN" / "control"
+            control.parent.mkdir(parents=True)
+            control.write_text(
+                f"Package: {name}\nVersion: 17.1-1\nArchitecture: {self.architecture}\nMaintainer: tests\n"
+                "Description: of tests\n"
+            )
+            for path, source in files.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_bytes(Path(source).read_bytes())
+                (root / path).chmod(0o755)
+            for path, target in (links or {}).items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).symlink_to(target)
+            for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
+                folder.chmod(0o755)
+            run("dpkg-deb", "--build", "--root-owner-group", root, self.folder / "pool" / f"{name}.deb")
+
+    def index(self) -> None:
+        """Sign the packages as they are now."""
+        text = ""
+        for path in sorted((self.folder / "pool").iterdir()):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            fields = run("dpkg-deb", "--field", path).strip()
+            text += f"{fields}\nFilename: pool/{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest}\n\n"
+        name = f"main/binary-{self.architecture}/Packages.gz"
+        release = self.folder / "dists" / packages.RELEASE
+        (release / name).parent.mkdir(parents=True, exist_ok=True)
+        (release / name).write_bytes(data := gzip.compress(text.encode()))
+        (release / "Release").write_text(
+            f"Origin: Debian\nCodename: {packages.RELEASE}\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
+            f"Architectures: {self.architecture}\nComponents: main\n"
+            f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} {name}\n"
+        )
+        self._gpg("--local-user", self._key, "--output", release / "InRelease", "--clearsign", release / "Release")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    made = Mirror(tmp_path)
+    monkeypatch.setenv("PLANTLOG_DEBIAN_MIRROR", f"file:{made.folder}")
+    monkeypatch.setenv("PLANTLOG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(binaries, "hidden_above", lambda path: None)  # pytest's folders are closed to others
+    keyring = made.keyring
+    monkeypatch.setattr(packages, "keyring", lambda work: keyring)
+    return made
+
+
+def refusal(folder: Path) -> str:
+    """Why the programs can't be had; nothing is left of them."""
+    with pytest.raises(OperationError) as refused:
+        provide(folder / "state", print)
+    assert not (folder / "cache").is_dir() or list((folder / "cache").iterdir()) == []
+    return str(refused.value)
+
+
+def test_two_at_once_unpack_the_programs_once(mirror: Mirror, tmp_path: Path) -> None:
+    lines: list[str] = []
+    (tmp_path / "cache" / ".partial-killed" / "root").mkdir(parents=True)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda name: provide(tmp_path / name, lines.append), ("one", "two"))
+    assert first == second
+    assert [line.split()[0] for line in lines].count("unpacking") == 1
+    [root] = (tmp_path / "cache").iterdir()
+    assert root == first.root
+    assert root.name.startswith("postgresql-17_17.1-1_")
+    assert root.stat().st_mode & 0o777 == 0o755
+    for program in ("postgres", "pgbackrest", "pg_autoctl"):
+        assert run(first.path(program), "--version").startswith("true ")
+    assert provide(tmp_path / "three", lines.append) == first
+
+
+def test_package_with_another_digest_is_refused(mirror: Mirror, tmp_path: Path) -> None:
+    package = mirror.folder / "pool" / "pgbackrest.deb"
+    data = bytearray(package.read_bytes())
+    data[-1] ^= 1
+    package.write_bytes(data)
+    assert re.search(r"pgbackrest\.deb.*Hash Sum mismatch", refusal(tmp_path), re.DOTALL)
+
+
+def test_archive_signed_by_another_key_is_refused(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.new_key()
+    mirror.index()
+    assert re.search(rf"{mirror.folder} {packages.RELEASE} InRelease.*NO_PUBKEY", refusal(tmp_path), re.DOTALL)
+
+
+def test_cache_that_is_no_folder_is_named(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    assert re.search(rf"unpacked in {tmp_path}/cache, .* set PLANTLOG_CACHE to a folder of yours", refusal(tmp_path))
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Mounts the cache with options."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+
+    def mount(options: str) -> None:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "plantlog-test", cache], check=False, capture_output=True
+        ).returncode:
+            pytest.skip("mounting is not allowed here")
+
+    yield mount
+    subprocess.run(["umount", "--lazy", cache], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("noexec", "is it mounted noexec"),
+        ("ro", "Read-only file system.*set PLANTLOG_CACHE"),
+        (f"size={3 * _MIB}", r"postgresql-17_\S+\.deb.*No space left on device"),
+    ],
+)
+def test_disk_that_can_not_hold_programs_is_named(
+    mirror: Mirror, tmp_path: Path, mounted: Callable[[str], None], options: str, reason: str
+) -> None:
+    mounted(options)
+    assert re.search(reason, refusal(tmp_path), re.DOTALL)
+
+
+def test_machine_without_a_mirror_is_told_how_to_name_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt.conf").write_text('Dir::Etc::SourceList "/dev/null";\nDir::Etc::SourceParts "/dev/null";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.delenv("PLANTLOG_DEBIAN_MIRROR", raising=False)
+    with pytest.raises(OperationError, match="apt of this machine knows none: set PLANTLOG_DEBIAN_MIRROR=http://"):
+        packages.mirror()
