@@ -36,9 +36,9 @@ Acquire::Languages "none";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 Dir::Etc::SourceList "{work}/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::Etc::Preferences "-";
-Dir::Etc::PreferencesParts "-";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
 Dir::State::Lists "{work}/lists";
 Dir::State::Status "{work}/status";
 Dir::Cache "{work}";
@@ -66,7 +66,8 @@ def download(packages: Sequence[str], work: Path) -> list[Path]:
     """The files of packages of :data:`RELEASE` and all that they depend on, verified. Raises OperationError."""
     for folder in ("lists/partial", "archives/partial"):
         (work / folder).mkdir(parents=True)
-    (work / "sources.list").write_text(f"deb [signed-by={keyring(work)}] {mirror()} {RELEASE} main\n")
+    address = mirror().replace("file:", "copy:", 1)  # else the files stay where they are
+    (work / "sources.list").write_text(f"deb [signed-by={keyring(work)}] {address} {RELEASE} main\n")
     (work / "status").write_text(_STATUS)
     (work / "apt.conf").write_text(_SETTINGS.format(work=work))
     apt = ["apt-get", f"--config-file={work / 'apt.conf'}", "-qq"]

@@ -92,14 +92,18 @@ class Mirror:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             fields = run("dpkg-deb", "--field", path).strip()
             text += f"{fields}\nFilename: pool/{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest}\n\n"
-        name = f"main/binary-{self.architecture}/Packages.gz"
         release = self.folder / "dists" / packages.RELEASE
-        (release / name).parent.mkdir(parents=True, exist_ok=True)
-        (release / name).write_bytes(data := gzip.compress(text.encode()))
+        index = release / f"main/binary-{self.architecture}" / "Packages"
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_text(text)
+        index.with_suffix(".gz").write_bytes(gzip.compress(text.encode()))
+        sums = "".join(
+            f" {hashlib.sha256(path.read_bytes()).hexdigest()} {path.stat().st_size} {path.relative_to(release)}\n"
+            for path in index.parent.iterdir()
+        )
         (release / "Release").write_text(
             f"Origin: Debian\nCodename: {packages.RELEASE}\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
-            f"Architectures: {self.architecture}\nComponents: main\n"
-            f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} {name}\n"
+            f"Architectures: {self.architecture}\nComponents: main\nSHA256:\n{sums}"
         )
         self._gpg("--local-user", self._key, "--output", release / "InRelease", "--clearsign", release / "Release")
 
