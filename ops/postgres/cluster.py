@@ -13,6 +13,7 @@ import shlex
 import shutil
 import string
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -43,15 +44,19 @@ _MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 _COMMON = Path(__file__).with_name("common.conf")  # also of the server in containers
 
-# The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. All are
-# execs, so the supervisor's child is PostgreSQL itself and its signals reach it.
-_DESCRIPTOR = 9
+# The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. This is a high
+# one, as pgBackRest closes all below 1000. The program takes this one's place, so that the supervisor's child is
+# PostgreSQL itself and its signals reach it.
+_DESCRIPTOR = 1020
 _FOLDER = Path(f"/proc/self/fd/{_DESCRIPTOR}")
 _ENTER = f"""
-exec {_DESCRIPTOR}<"$1"
-uid=$2 gid=$3
-shift 3
-exec setpriv --reuid="$uid" --regid="$gid" --clear-groups "$@"
+import os, sys
+folder, uid, gid, *command = sys.argv[1:]
+os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), {_DESCRIPTOR})
+os.setgroups([])
+os.setgid(int(gid))
+os.setuid(int(uid))
+os.execv(command[0], command)
 """
 
 
@@ -288,10 +293,19 @@ class Cluster:
     def enter(self, program: str, *arguments: str, ids: tuple[int, int] | None = None) -> list[str]:
         """One of the programs as the server's user; ``ids``: as another one."""
         settings = [f"{name}={value}" for name, value in self._environment.items()]
-        command = ["env", *settings, str(self.binaries.path(program)), *arguments]
+        command = ["/usr/bin/env", *settings, str(self.binaries.path(program)), *arguments]
         if os.geteuid() != 0:
             return command
-        return ["/bin/sh", "-c", _ENTER, "sh", str(self.folder), *map(str, ids or self._server_ids()), *command]
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _ENTER,
+            str(self.folder),
+            *map(str, ids or self._server_ids()),
+            *command,
+        ]
 
     @property
     def _environment(self) -> dict[str, str]:

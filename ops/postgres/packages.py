@@ -23,7 +23,7 @@ _EXAMPLE = "http://ftp.de.debian.org/debian"
 _KEYRINGS = Path("usr/share/keyrings")  # /…: the machine's
 _KEYRING = "debian-archive-keyring"  # file and package
 _LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"
-_ERROR_LINES = 8
+_ERROR_LINES = 20
 
 # Settings of the machine, as those of a proxy, stay in force; hooks and other architectures do not.
 _SETTINGS = """\
