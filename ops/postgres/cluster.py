@@ -45,12 +45,14 @@ _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 _COMMON = Path(__file__).with_name("common.conf")  # also of the server in containers
 
 # The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. This is a high
-# one, as pgBackRest closes all below 1000. The program takes this one's place, so that the supervisor's child is
+# one, as pgBackRest closes all below it. The program takes this one's place, so that the supervisor's child is
 # PostgreSQL itself and its signals reach it.
-_DESCRIPTOR = 1020
+_DESCRIPTOR = 1024
 _FOLDER = Path(f"/proc/self/fd/{_DESCRIPTOR}")
 _ENTER = f"""
-import os, sys
+import os, resource, sys
+open_files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_files, min(4096, most)), most))
 folder, uid, gid, *command = sys.argv[1:]
 os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), {_DESCRIPTOR})
 os.setgroups([])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import OperationError
@@ -22,6 +23,7 @@ SUPERUSER = "postgres"  # the system's user, whom pg_autoctl takes for the super
 REPLICATOR = "pgautofailover_replicator"
 _HEALTH_CHECKER = "pgautofailover_monitor"  # its password is its name: it may see an empty database and nothing else
 
+_SERVICE = "server"  # whose user is that of connections without one
 # A primary that reaches neither the monitor nor a standby stops before the standby takes its place.
 NETWORK_PARTITION_SECONDS = 6
 _MONITOR = """
@@ -66,6 +68,7 @@ class ManagedCluster(Cluster):
             "PATH": f"{self.binaries.path('postgres').parent}:/usr/bin:/bin",
             "PGDATA": str(self.data),
             "PGHOST": home,
+            "PGSERVICE": _SERVICE,
             "XDG_CONFIG_HOME": f"{home}/config",
             "XDG_DATA_HOME": f"{home}/share",
             "USER": SUPERUSER,
@@ -109,16 +112,27 @@ class ManagedCluster(Cluster):
         self.change_owner(self._pem)
         self._write(self._ca.name, ca_file(self._state.pki).read_text())
 
-    def prepare(self) -> None:
-        """Folders of the manager; what a run that was killed left there goes."""
+    def make(self, progress: Callable[[str], None]) -> None:
+        """As of one server."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._let_account_enter()
+        super().make(progress)
+
+    def _let_account_enter(self) -> None:
+        """Raises OperationError where it can't get to the folder."""
         for above in (self._state.root, self.folder.parent):
             above.chmod(0o711)
         check_enterable(self.folder)
+
+    def prepare(self) -> None:
+        """Folders of the manager; what a run that was killed left there goes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._let_account_enter()
         self.change_owner(self.folder)
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir(mode=0o700)
         self.change_owner(self.folder / "run")
+        self._write(".pg_service.conf", f"[{_SERVICE}]\nuser={SUPERUSER}\n")  # its account has no name
         self._write(".pgpass", f"*:*:*:{REPLICATOR}:{self._membership.secret}\n")  # of replication
         if self.data.exists():
             self.configure()
