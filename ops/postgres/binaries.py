@@ -104,8 +104,6 @@ def find(state: Path) -> Binaries | None:
 
 def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
     """The programs, installed if missing. Raises OperationError, with a remedy, if that is impossible."""
-    if not (_ZONES / "UTC").exists():
-        raise OperationError(f"PostgreSQL needs the time zones in {_ZONES}: install the package tzdata")
     if (installed := find(state)) is not None:
         return installed
     cache = cache_folder(state)
@@ -127,6 +125,8 @@ def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
 
 def _install(cache: Path, progress: Callable[[str], None]) -> Binaries:
     """Whole or not at all."""
+    if not (_ZONES / "UTC").exists():
+        raise OperationError(f"PostgreSQL needs the time zones in {_ZONES}: install the package tzdata")
     progress(f"downloading PostgreSQL 17 with TimescaleDB to {cache} (44 MB)")
     for former in cache.glob(".partial-*"):  # of one that was killed
         shutil.rmtree(former)

@@ -44,9 +44,9 @@ _MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 _COMMON = Path(__file__).with_name("common.conf")  # also of the server in containers
 
-# The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. This is a high
-# one, as pgBackRest closes all below it. The program takes this one's place, so that the supervisor's child is
-# PostgreSQL itself and its signals reach it.
+# The server's account may not enter folders above the cluster's, as a home: it gets to it by a descriptor. pgBackRest
+# closes all below this one. The program takes the place of this process, so that the supervisor's child is PostgreSQL
+# itself and its signals reach it.
 _DESCRIPTOR = 1024
 _FOLDER = Path(f"/proc/self/fd/{_DESCRIPTOR}")
 _ENTER = f"""

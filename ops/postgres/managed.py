@@ -158,7 +158,7 @@ class ManagedCluster(Cluster):
         ours = _MONITOR if self._membership.is_monitor else _NODE.format(keep_mb=keep_mb, slot_mb=slot_mb)
         return (
             f"{''.join(included)}{super()._settings()}{ours}listen_addresses = '{self.listen}'\n"
-            f"unix_socket_directories = '{self.folder}'\n"
+            "unix_socket_directories = '..'\n"  # that of the cluster, also of a copy
         )
 
     def _logins(self) -> str:

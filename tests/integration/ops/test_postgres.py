@@ -8,13 +8,10 @@ import pwd
 import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
-import psutil
 import pytest
 
 from core.errors import DatabaseError
@@ -23,7 +20,6 @@ from ops.appliance.database import Database
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.cluster import provision
 from ops.postgres.server import Server
-from tests.waiting import until_sync
 
 
 def test_a_server_without_timescaledb_loaded_says_what_to_do(server: str, tmp_path: Path) -> None:
@@ -99,30 +95,6 @@ async def _without_password(dsn: str) -> None:
     user, _, rest = maintenance_dsn(dsn).removeprefix("postgresql://").partition("@")
     connection = await asyncpg.connect(f"postgresql://{user.split(':')[0]}@{rest}", passfile="/nonexistent")
     await connection.close()
-
-
-def test_a_killed_installation_leaves_nothing_mounted(tmp_path: Path) -> None:
-    programs, partial = tmp_path / "programs", tmp_path / "root.partial"
-    programs.mkdir()
-    (programs / "debootstrap").write_text(
-        '#!/bin/sh\nfor target; do [ "${target#/}" = "$target" ] || break; done\n'
-        'mkdir -p "$target/proc" && mount -t proc proc "$target/proc" && touch "$target/mounted" && sleep 1000\n'
-    )
-    (programs / "debootstrap").chmod(0o755)
-    call = "from pathlib import Path; from ops.postgres.binaries import make_root_file_system as make; "
-    installation = subprocess.Popen(
-        [sys.executable, "-c", f"{call} make(Path({str(partial.with_suffix(''))!r}), (), print)"],
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
-    )
-    try:
-        until_sync((partial / "mounted").exists, every=0.02)
-        assert not (partial / "proc" / "self").exists()  # mounted for debootstrap only
-    finally:
-        installation.kill()
-        installation.wait()
-    until_sync(
-        lambda: not any(str(partial) in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
-    )
 
 
 def test_server_with_a_taken_port_moves(server: str, tmp_path: Path) -> None:
