@@ -21,6 +21,7 @@ from ops.postgres.binaries import provide
 from tests.integration.ingest.test_spool_disk import run
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(binaries.complete(Path("/")), reason="the system has PostgreSQL and TimescaleDB"),
     pytest.mark.skipif(shutil.which("gpg") is None or shutil.which("apt-get") is None, reason="without apt and gpg"),
 ]
