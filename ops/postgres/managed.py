@@ -67,7 +67,7 @@ class ManagedCluster(Cluster):
             "LC_ALL": "C.UTF-8",
             "PATH": f"{self.binaries.path('postgres').parent}:/usr/bin:/bin",
             "PGDATA": str(self.data),
-            "PGHOST": self._socket_folder,
+            "PGHOST": self._common_folder,
             "PGSERVICE": _SERVICE,
             "XDG_CONFIG_HOME": f"{home}/config",
             "XDG_DATA_HOME": f"{home}/share",
@@ -80,8 +80,8 @@ class ManagedCluster(Cluster):
         return str(path)
 
     @property
-    def _socket_folder(self) -> str:
-        """The cluster's folder by a path that is the same on all machines, whose settings a standby copies."""
+    def _common_folder(self) -> str:
+        """The cluster's folder by a path that is the same on all machines: a standby copies settings."""
         return super().path_of_server(self.folder)
 
     def create(self) -> list[str]:
@@ -90,7 +90,7 @@ class ManagedCluster(Cluster):
         role = ["monitor"]
         if not ours.is_monitor:
             role = ["postgres", "--monitor", self.manager_dsn(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
-            role += ["--pghost", self._socket_folder, "--listen", self.listen]
+            role += ["--pghost", self._common_folder, "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
         tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", str(self._ca)]
         tls += ["--server-cert", str(self._pem), "--server-key", str(self._pem)]
@@ -163,7 +163,10 @@ class ManagedCluster(Cluster):
         ours = _MONITOR if self._membership.is_monitor else _NODE.format(keep_mb=keep_mb, slot_mb=slot_mb)
         return (
             f"{''.join(included)}{super()._settings()}{ours}listen_addresses = '{self.listen}'\n"
-            f"unix_socket_directories = '{self._socket_folder}'\n"
+            f"unix_socket_directories = '{self._common_folder}'\n"
+            f"ssl_cert_file = '{self._common_folder}/{self._pem.name}'\n"
+            f"ssl_key_file = '{self._common_folder}/{self._pem.name}'\n"
+            f"ssl_ca_file = '{self._common_folder}/{self._ca.name}'\n"
         )
 
     def _logins(self) -> str:

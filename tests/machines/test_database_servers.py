@@ -80,7 +80,8 @@ async def _expect_encryption_and_passwords(found: Servers) -> None:
         await asyncpg.connect(health)
     async with connected(found.dsn(found.a)) as standby:
         primary = await standby.fetchval("SELECT conninfo FROM pg_stat_wal_receiver")
-        assert {"sslmode=verify-full", "sslrootcert=/var/lib/postgresql/ca.crt"} <= set(primary.split())
+        ca = found.a / "postgres" / "cluster" / "ca.crt"
+        assert {"sslmode=verify-full", f"sslrootcert={ca}"} <= set(primary.split())
     for state in (found.monitor, found.a, found.b):
         for file in (State(state).pki / "tls").iterdir():
             assert file.stat().st_mode & 0o077 == 0, file
