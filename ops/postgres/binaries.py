@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import pwd
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +35,7 @@ _ZONES = Path("/usr/share/zoneinfo")  # PostgreSQL has no other place for it
 _SYSTEM_CACHE = Path("/var/cache/plantlog")
 _REMEMBERED = Path("run/cache")  # the path, in the state folder
 _FORM = "postgresql-17_*"
+_ACCOUNT = "plantlog-postgres"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class Binaries:
     def private(self) -> bool:
         """Whether they are unpacked ones, and not the system's."""
         return self.root != Path("/")
+
+    @property
+    def account(self) -> str:
+        """The account that they run under where root starts them."""
+        return _ACCOUNT if self.private else "postgres"
 
     def path(self, program: str) -> Path:
         """Path of a program."""
@@ -103,9 +111,25 @@ def find(state: Path) -> Binaries | None:
 
 
 def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
-    """The programs, installed if missing. Raises OperationError, with a remedy, if that is impossible."""
-    if (installed := find(state)) is not None:
-        return installed
+    """The programs and their account, made if missing. Raises OperationError, with a remedy, if that is impossible."""
+    binaries = find(state) or _provide_unpacked(state, progress)
+    if os.geteuid() == 0 and binaries.private:
+        _make_account(binaries, progress)
+    return binaries
+
+
+def _make_account(binaries: Binaries, progress: Callable[[str], None]) -> None:
+    """One with a name: `postgres --single`, by which pg_rewind recovers a server that was killed, asks for it."""
+    with folder_lock(binaries.root.parent):
+        with suppress(KeyError):
+            pwd.getpwnam(binaries.account)
+            return
+        progress(f"creating the account {binaries.account}")
+        home = ("--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin")
+        packages.run(["/usr/sbin/useradd", "--system", "--user-group", *home, binaries.account])
+
+
+def _provide_unpacked(state: Path, progress: Callable[[str], None]) -> Binaries:
     cache = cache_folder(state)
     try:
         if not cache.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import grp
 import hashlib
 import hmac
 import os
@@ -34,11 +33,7 @@ from ops.postgres.listening import Listening
 OWNER = "plantlog_owner"
 DATABASE = "plantlog"
 ROLES = ("owner", "ingest", "reader", "maintenance")
-_IDS = range(
-    60_706, 61_184
-)  # that neither distributions nor systemd give away (systemd's "Users, Groups, UIDs and GIDs")
 ARCHIVE_FILE = "archive.json"  # beside the cluster's folder
-USER_FILE = "id"
 # Of a container, in both versions of control groups.
 _MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
@@ -87,10 +82,6 @@ class Cluster:
     def _port_file(self) -> Path:
         return self._home / "port"
 
-    @property
-    def _uid_file(self) -> Path:
-        return self._home / USER_FILE
-
     def move(self) -> None:
         """Choose another port and update the DSNs: another program took it, or the server is restored elsewhere."""
         ports.reserve(self._port_file)
@@ -114,8 +105,7 @@ class Cluster:
         password_file = self.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(_scram_verifier(urlsplit(self._state.dsn("owner")).password or ""))
-        ids = self._named_ids()
-        self._chown(ids, self.folder, password_file)
+        self.change_owner(self.folder, password_file)
         try:
             run = subprocess.run(
                 self.enter(
@@ -124,7 +114,6 @@ class Cluster:
                     *("--pwfile", self.path_of_server(password_file)),
                     *("--auth", "scram-sha-256", "--encoding", "UTF8", "--data-checksums"),
                     *("--locale-provider", "builtin", "--locale", "C.UTF-8"),
-                    ids=ids,
                 ),
                 capture_output=True,
                 text=True,
@@ -135,7 +124,6 @@ class Cluster:
             password_file.unlink()
         if run.returncode:
             raise OperationError(f"initdb exited with {run.returncode}:\n{run.stdout}{run.stderr}")
-        self._chown_cluster()
         partial.rename(self.data)
 
     def command(self) -> list[str]:
@@ -292,22 +280,14 @@ class Cluster:
     def _archives(self) -> bool:
         return self.archive is not None and self.archive.archiving
 
-    def enter(self, program: str, *arguments: str, ids: tuple[int, int] | None = None) -> list[str]:
-        """One of the programs as the server's user; ``ids``: as another one."""
+    def enter(self, program: str, *arguments: str) -> list[str]:
+        """One of the programs as the server's user."""
         settings = [f"{name}={value}" for name, value in self._environment.items()]
         command = ["/usr/bin/env", *settings, str(self.binaries.path(program)), *arguments]
         if os.geteuid() != 0:
             return command
-        return [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _ENTER,
-            str(self.folder),
-            *map(str, ids or self._server_ids()),
-            *command,
-        ]
+        enter = [sys.executable, "-I", "-S", "-c", _ENTER, str(self.folder), *map(str, self._server_ids())]
+        return [*enter, *command]
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -319,21 +299,11 @@ class Cluster:
         return str(path if os.geteuid() != 0 else _FOLDER / path.relative_to(self.folder))
 
     def _server_ids(self) -> tuple[int, int]:
-        """uid and gid of the server: the system's user ``postgres``; where the binaries are not the system's, an id
-        that no account of this machine has, chosen once."""
-        if self.binaries.private:
-            if not self._uid_file.exists():
-                taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
-                free = [number for number in _IDS if number not in taken]
-                write_atomically(self._uid_file, f"{secrets.choice(free)}\n", 0o600)
-            number = int(self._uid_file.read_text())
-            return number, number
-        user = pwd.getpwnam("postgres")
-        return user.pw_uid, user.pw_gid
-
-    def _named_ids(self) -> tuple[int, int]:
-        """Those of initdb, which asks for its user's name: ``nobody`` for an id without one. It sees no secret."""
-        user = pwd.getpwnam("nobody" if self.binaries.private else "postgres")
+        """uid and gid of the server. Raises OperationError where its account is missing."""
+        try:
+            user = pwd.getpwnam(self.binaries.account)
+        except KeyError:
+            raise OperationError(f"there is no account {self.binaries.account}: run `plantlog up`") from None
         return user.pw_uid, user.pw_gid
 
     def _chown_cluster(self) -> None:
@@ -348,13 +318,8 @@ class Cluster:
     def change_owner(self, *paths: Path) -> None:
         """Give files to the server's user."""
         if os.geteuid() == 0:
-            self._chown(self._server_ids(), *paths)
-
-    @staticmethod
-    def _chown(ids: tuple[int, int], *paths: Path) -> None:
-        if os.geteuid() == 0:
             for path in paths:
-                os.chown(path, *ids)
+                os.chown(path, *self._server_ids())
 
 
 def _scram_verifier(password: str) -> str:

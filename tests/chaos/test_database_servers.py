@@ -51,6 +51,9 @@ async def test_machines_are_lost_one_after_the_other(tmp_path: Path) -> None:
             await expect_event(found)
             await found.restart(found.a)
             await found.until_both()
+            log = (State(found.a).log / "postgres.log").read_text()
+            assert "Rewinding PostgreSQL" in log, log
+            assert "trying pg_basebackup instead" not in log, log
             assert await found.states() == {"a": "secondary", "b": "primary"}
             await _replace_monitor(found, tmp_path / "monitor2")
             started = time.monotonic()

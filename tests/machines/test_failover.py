@@ -18,6 +18,7 @@ from lab.chaos.machines.node import Node
 from ops.postgres.bootstrap import bootstrap
 from simulator.relay import Relay
 from tests.database import PASSWORDS, add_channels, add_sources, connected
+from tests.folders import enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.ports import free_port
 from tests.spooling import drained
 from tests.truth import CHANNELS, ROUNDS, Plant, content, expect_truth, restored, running_plant, writing
@@ -122,7 +123,7 @@ async def test_a_primary_is_killed_and_its_standby_lacks_commits(pair: Pair, pla
         assert f"{pair.first.address} is a former primary, on timeline 1: data were committed on 2" in refused.database
         assert await content(pair.first.dsn) == before
         await asyncio.to_thread(pair.second.start)
-    await asyncio.to_thread(pair.first.stop)
+    await asyncio.to_thread(pair.first.kill)  # pg_rewind recovers it first
     await asyncio.to_thread(pair.first.rewind, pair.second)
     await asyncio.to_thread(pair.first.start)
     await until(lambda: streaming(pair.second))

@@ -23,12 +23,13 @@ from core.paths import State
 from ops.backup import repository
 from ops.backup.restore import restore
 from ops.postgres.binaries import find
-from ops.postgres.cluster import USER_FILE, Cluster
+from ops.postgres.cluster import Cluster
 from ops.postgres.mounted import existing
 from ops.postgres.server import Server
 from schema.queries import load
 
-_OPTIONS = ("-c", "hot_standby=on", "-c", "wal_keep_size=1GB")
+_WAL_KEEP = "wal_keep_size=1GB"
+_OPTIONS = ("-c", "hot_standby=on", "-c", _WAL_KEEP)
 _END_SECONDS = 30.0
 _REPLICATION = "host replication all 127.0.0.1/32 scram-sha-256\n"
 
@@ -112,7 +113,6 @@ class Node:
             shutil.copytree(primary._state.dsn_file("owner").parent, self._state.dsn_file("owner").parent)
             cluster.data.parent.mkdir(parents=True)
             with suppress(FileNotFoundError):  # they share the repository
-                shutil.copy(primary._cluster().data.parents[1] / USER_FILE, cluster.data.parents[1])
                 shutil.copy(primary._state.installation, self._state.installation)
             cluster.change_owner(cluster.data.parent)
             cluster.move()
@@ -122,7 +122,9 @@ class Node:
         self._follow(primary, port)
 
     def rewind(self, primary: Node, port: int | None = None) -> None:
-        """Make a former primary, which is stopped, a standby of its successor."""
+        """Make a former primary, which is stopped or was killed, a standby of its successor."""
+        settings = self._cluster().data / "postgresql.auto.conf"
+        settings.write_text(f"{_WAL_KEEP}\n")  # of the recovery by pg_rewind, else it ends by removing what is needed
         self._run("pg_rewind", "--target-pgdata={data}", "--source-server", f"{primary._conninfo()} dbname=postgres")
         self._follow(primary, port)
 
