@@ -129,7 +129,7 @@ class Cluster:
     def command(self) -> list[str]:
         """The server, in the foreground; its configuration is written anew."""
         ports.reserve(self._port_file, self.port)  # one that an earlier plantlog chose is not reserved yet
-        self._chown_cluster()
+        self.chown_cluster()
         self.configure()
         with suppress(OperationError):  # the database runs without backups, too: `up` and the job say what is wrong
             self.configure_archive()
@@ -306,7 +306,7 @@ class Cluster:
             raise OperationError(f"there is no account {self.binaries.account}: run `plantlog up`") from None
         return user.pw_uid, user.pw_gid
 
-    def _chown_cluster(self) -> None:
+    def chown_cluster(self) -> None:
         """Give a cluster that ran under another id, as on another machine, to the server's; its folder goes last."""
         if os.geteuid() != 0 or self.folder.stat().st_uid == self._server_ids()[0]:
             return

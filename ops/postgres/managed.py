@@ -7,6 +7,7 @@ has, this one has fewer parts: one monitor and nothing that PostgreSQL is not; P
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,11 @@ from ops.postgres.cluster import Cluster
 from ops.postgres.membership import Membership, verified_by
 from ops.postgres.mounted import existing
 
-SUPERUSER = "postgres"  # the system's user, whom pg_autoctl takes for the superuser
+SUPERUSER = "postgres"  # of pg_autoctl, on each machine, whatever its account there
 REPLICATOR = "pgautofailover_replicator"
 _HEALTH_CHECKER = "pgautofailover_monitor"  # its password is its name: it may see an empty database and nothing else
 
+_FORMER = Path("var/lib/postgresql")  # /…, where 1.0 mounted the cluster's folder
 _SERVICE = "server"  # whose user is that of connections without one
 # A primary that reaches neither the monitor nor a standby stops before the standby takes its place.
 NETWORK_PARTITION_SECONDS = 6
@@ -90,7 +92,7 @@ class ManagedCluster(Cluster):
         role = ["monitor"]
         if not ours.is_monitor:
             role = ["postgres", "--monitor", self.manager_dsn(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
-            role += ["--pghost", self._common_folder, "--listen", self.listen]
+            role += ["--username", SUPERUSER, "--pghost", self._common_folder, "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
         tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", str(self._ca)]
         tls += ["--server-cert", str(self._pem), "--server-key", str(self._pem)]
@@ -133,14 +135,31 @@ class ManagedCluster(Cluster):
         """Folders of the manager; what a run that was killed left there goes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._let_account_enter()
-        self.change_owner(self.folder)
+        self.chown_cluster()
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir(mode=0o700)
         self.change_owner(self.folder / "run")
-        self._write(".pg_service.conf", f"[{_SERVICE}]\nuser={SUPERUSER}\n")  # its account has no name
+        self._write(".pg_service.conf", f"[{_SERVICE}]\nuser={SUPERUSER}\n")
         self._write(".pgpass", f"*:*:*:{REPLICATOR}:{self._membership.secret}\n")  # of replication
+        self._follow_paths()
         if self.data.exists():
             self.configure()
+
+    def _follow_paths(self) -> None:
+        """Let the manager's files, which lie below a path of the data, name those of now: 1.0 had mounted them."""
+        place = self.data.relative_to("/")
+        for kind in ("config", "share"):
+            former, present = (self.folder / kind / "pg_autoctl" / path for path in (_FORMER / "data", place))
+            if former.exists() and not present.exists():
+                present.parent.mkdir(parents=True)
+                former.rename(present)
+                self.change_owner(*(above for above in present.parents if above.is_relative_to(self.folder / kind)))
+        for path in (self.folder / "config" / "pg_autoctl" / place / "pg_autoctl.cfg", self.data / _INCLUDED[0]):
+            if path.exists():
+                text = path.read_text().replace(f"/{_FORMER}/", f"{self.folder}/")
+                for name, value in (("host", self._common_folder), ("pg_ctl", self.binaries.path("pg_ctl"))):
+                    text = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", text)
+                self._write(str(path.relative_to(self.folder)), text)
 
     def command(self) -> list[str]:
         """pg_autoctl, in the foreground."""
