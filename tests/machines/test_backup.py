@@ -382,19 +382,20 @@ def test_a_folder_that_is_no_repository_of_this_plant(site: Site, tmp_path: Path
     assert problem(foreign) == f"no backups: [backup] repository {foreign} contains 'photos': choose an empty folder"
     absent = tmp_path / "absent"
     assert problem(absent) == f"no backups: [backup] repository {absent} is not a folder: mount it, or create it"
-    assert "another plant's backups: choose an empty folder" in problem(site.repository)
-    same_user = shutil.copytree(site.repository, tmp_path / "same user")
-    for path in (same_user, *same_user.rglob("*")):
-        os.chown(path, *(cluster.data.stat().st_uid,) * 2)
-    assert "the repository belongs to another plant: choose an empty folder" in problem(same_user)
-    assert "the passphrase is not that of the repository" in problem(same_user, "another-passphrase")
+    copy = shutil.copytree(site.repository, tmp_path / "copy")
+    uid = cluster.data.stat().st_uid
+    for owner, reason in ((uid + 1, "has another plant's backups"), (uid, "the repository belongs to another plant")):
+        for path in (copy, *copy.rglob("*")):
+            os.chown(path, owner, owner)
+        assert f"{reason}: choose an empty folder" in problem(copy)
+    assert "the passphrase is not that of the repository" in problem(copy, "another-passphrase")
     assert asyncio.run(verify(site.state))
     with pytest.raises(OperationError, match="the passphrase is not that of the repository"):
         restore(State(tmp_path / "new"), archive(site.repository, "another-passphrase"), None, print)
     with pytest.raises(OperationError, match=r"is of another installation than .*: name a new folder with --into"):
         other.installation.write_text(str(uuid4()))
         shutil.rmtree(cluster.data)
-        restore(other, archive(shutil.copytree(site.repository, tmp_path / "copy")), None, print)
+        restore(other, archive(copy), None, print)
 
 
 def test_the_servers_user_can_always_read_what_is_written_for_pgbackrest(site: Site) -> None:
