@@ -19,30 +19,7 @@ from pydantic_core import ErrorDetails
 
 from core.config.addresses import modbus_address
 from core.config.base import fields_of
-from core.config.quantities import (
-    AGE_LEGAL,
-    BYTES_LEGAL,
-    DELAY_LEGAL,
-    KEEP_LEGAL,
-    PATTERNS_LEGAL,
-    RETENTION_LEGAL,
-    SPAN_LEGAL,
-    STATUS_CODES_LEGAL,
-    STATUS_PLACE_LEGAL,
-    TEXT_BYTES_LEGAL,
-    parse_age,
-    parse_bytes,
-    parse_delay,
-    parse_duration,
-    parse_keep,
-    parse_patterns,
-    parse_retention,
-    parse_span,
-    parse_status_codes,
-    parse_status_place,
-    parse_text_bytes,
-)
-from core.durations import DURATION_LEGAL
+from core.config.quantities import Parsed
 from core.errors import Problem
 
 Fault: TypeAlias = tuple[str, str, str]  # field, found, legal
@@ -72,20 +49,6 @@ _PATTERNS = {
     "no_data": "values as in 65535, 0x8000 or nan, or ranges as in 32760..32767, separated by semicolons",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
-_PARSED: dict[Any, str] = {
-    parse_duration: DURATION_LEGAL,
-    parse_delay: DELAY_LEGAL,
-    parse_age: AGE_LEGAL,
-    parse_keep: KEEP_LEGAL,
-    parse_retention: RETENTION_LEGAL,
-    parse_bytes: BYTES_LEGAL,
-    parse_text_bytes: TEXT_BYTES_LEGAL,
-    parse_patterns: PATTERNS_LEGAL,
-    parse_span: SPAN_LEGAL,
-    parse_status_codes: STATUS_CODES_LEGAL,
-    parse_status_place: STATUS_PLACE_LEGAL,
-}
-
 _LISTS = {
     "addresses": "a list of addresses as in opc.tcp://host:4840",
     "names": "a list of host names and addresses",
@@ -215,8 +178,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
     if get_origin(annotation) is tuple and get_origin(get_args(annotation)[0]) is Literal:
         return "a list of " + ", ".join(map(str, get_args(get_args(annotation)[0])))
     for item in metadata:
-        if (parsed := getattr(item, "func", None)) in _PARSED:
-            return _PARSED[parsed]
+        if isinstance(parsed := getattr(item, "func", None), Parsed):
+            return parsed.legal
         for constraint in (item, *getattr(item, "metadata", ())):
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,26 +17,7 @@ from core.config.document import Document
 from core.config.explain import UNKNOWN_OPTION, did_you_mean, invalid_value, legal_values, shown
 from core.config.locate import Key
 from core.config.modbus_tls import tls_options
-from core.config.model import (
-    AlarmOptions,
-    ArchiveOptions,
-    BackupOptions,
-    CollectorOptions,
-    DatabaseOptions,
-    HealthOptions,
-    NotifyOptions,
-    Plant,
-    PlantOptions,
-    PushOptions,
-    RedundancyOptions,
-    RetentionOptions,
-    SealingOptions,
-    SpoolOptions,
-    StorageOptions,
-    TlsOptions,
-    ViewerOptions,
-    WriterOptions,
-)
+from core.config.model import TABLES, NotifyOptions, Plant, PlantOptions, RetentionOptions
 from core.config.sources import (
     DEFAULT_CLASS,
     ModbusSource,
@@ -59,29 +40,7 @@ _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "opcua": (OpcuaSource, OpcuaTag),
     "push": (PushSource, PushTag),
 }
-_TABLES: dict[str, type[BaseModel]] = {
-    "collectors": CollectorOptions,
-    "spool": SpoolOptions,
-    "writer": WriterOptions,
-    "health": HealthOptions,
-    "push": PushOptions,
-    "viewer": ViewerOptions,
-    "tls": TlsOptions,
-    "database": DatabaseOptions,
-    "storage": StorageOptions,
-    "sealing": SealingOptions,
-    "backup": BackupOptions,
-    "archive": ArchiveOptions,
-    "redundancy": RedundancyOptions,
-    "alarms": AlarmOptions,
-}
-_TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
-_FILES = (  # options that name a file
-    *("ca_file", "certificate_file", "key_file", "known_hosts_file"),
-    *("passphrase_file", "password_file", "server_certificate", "token_file"),
-    *("client_certificate_file", "client_key_file", "user_certificate_file", "user_key_file"),
-    *("smtp_ca_file", "smtp_password_file", "webhook_secret_file"),
-)
+_TABLE_NAMES = ("plant", "source", "notify", "retention", *TABLES)
 
 
 def load(path: Path) -> Plant:
@@ -151,7 +110,7 @@ class _Loader(Document):
             if name not in _TABLE_NAMES:
                 self.problem((name,), "an unknown table", did_you_mean(name, _TABLE_NAMES))
         options: dict[str, Any] = {
-            name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
+            name: self._table(name, content.get(name, {}), model) for name, model in TABLES.items()
         }
         for option, value, allowed in repositories.between_tables(options["sealing"], options["archive"]):
             self.problem(("archive", option), value, allowed)
@@ -221,8 +180,8 @@ class _Loader(Document):
             self.problem((name,), shown(table), f"a table [{name}]")
             return None
         values = dict(table)
-        for option in _FILES:
-            if option in fields_of(model) and isinstance(table.get(option), str):
+        for option in _files(model):
+            if isinstance(table.get(option), str):
                 values[option] = self.existing_file(table[option], (name, option))
         options = self._validated((name,), values, model)
         for option, value, allowed in contradictions.in_options(options):
@@ -347,7 +306,7 @@ class _Loader(Document):
         values = {**table, "tags": tags}
         if model is PushSource:
             values.pop("tag", None)
-        for option in _FILES:
+        for option in _files(model):
             if isinstance(table.get(option), str):
                 values[option] = self.existing_file(table[option], (*key, option))
         source = self._validated(key, values, model)
@@ -396,6 +355,11 @@ class _Loader(Document):
                     used[value] = file, location
 
 
+def _files(table: type[Any]) -> Iterator[str]:
+    """The options that name a file."""
+    return (name for name, field in fields_of(table).items() if field.annotation in (Path, Path | None))
+
+
 def _real(path: Path | str) -> str:
     """The path without symbolic links."""
     try:
@@ -406,7 +370,7 @@ def _real(path: Path | str) -> str:
 
 def _tables_with(option: Any) -> str:
     """The tables that have an option."""
-    return " and ".join(f"[{name}]" for name, model in _TABLES.items() if option in fields_of(model))
+    return " and ".join(f"[{name}]" for name, model in TABLES.items() if option in fields_of(model))
 
 
 def _endpoint_name(address: modbus_address.ModbusAddress) -> str:

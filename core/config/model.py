@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from core.addresses import is_loopback
-from core.config.base import Frozen, Name
+from core.config.base import Frozen, Name, fields_of
 from core.config.quantities import (
     Age,
     ByteCount,
@@ -335,3 +335,11 @@ class Plant(Frozen):
     def push_sources(self) -> tuple[PushSource, ...]:
         """The sources that push to us."""
         return tuple(s for s in self.sources if isinstance(s, PushSource))
+
+
+# Tables of plant.toml that need no code of their own, by name
+TABLES: Mapping[str, type[Frozen]] = {
+    name: field.annotation
+    for name, field in fields_of(Plant).items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Frozen)
+}

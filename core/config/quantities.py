@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
@@ -11,12 +13,7 @@ from core.durations import DURATION_LEGAL, DURATIONS, SECONDS, seconds_of
 from core.status_words import status_of
 
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-_DELAYS = (0.001, 1.0)  # s
-_AGES = (1.0, 36525 * 86400.0)  # s
-_KEEPS = (60.0, 30 * 86400.0)  # s
-_RETENTIONS = (86400.0, 36525 * 86400.0)  # s
-_SIZES = (1024**2, 1024**5)
-_TEXT_SIZES = (1024, 16 * 1024**2)
+_DAY, _CENTURY = 86400.0, 36525 * 86400.0  # s
 
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
@@ -30,63 +27,46 @@ STATUS_CODES_LEGAL = 'a list of WORD=STATUS, as in ["192=Good", "stale=Uncertain
 PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
 
 
-def parse_duration(text: Any, info: ValidationInfo) -> float:
-    """Seconds in ``"500ms"``; raises ValueError with what is legal. Programs give seconds, files must not."""
-    return _seconds(text, info, DURATIONS, DURATION_LEGAL)
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Validator of an option as it is written in plant.toml. Raises ValueError with what is legal."""
+
+    legal: str
+    parse: Callable[[Any], Any]
+    types: tuple[type, ...] = ()  # of the value itself, which programs give and files must not
+
+    def __call__(self, value: Any, info: ValidationInfo) -> Any:
+        """The value."""
+        if isinstance(value, self.types) and not (info.context or {}).get("written"):
+            return value
+        return self.parse(value)
 
 
-def parse_delay(text: Any, info: ValidationInfo) -> float:
-    """Parse a delay of at most one second, as :func:`parse_duration` does."""
-    return _seconds(text, info, _DELAYS, DELAY_LEGAL)
+def _seconds(legal: str, least: float, most: float) -> BeforeValidator:
+    """A duration between two limits (s)."""
+    return BeforeValidator(Parsed(legal, lambda text: seconds_of(text, (least, most), legal), (float,)))
 
 
-def parse_age(text: Any, info: ValidationInfo) -> float:
-    """Parse a span of up to 100 years, as :func:`parse_duration` does."""
-    return _seconds(text, info, _AGES, AGE_LEGAL)
+def _keep(text: Any) -> float:
+    return 0.0 if text in ("0s", 0.0) else seconds_of(text, (60.0, 30 * _DAY), KEEP_LEGAL)
 
 
-def parse_keep(text: Any, info: ValidationInfo) -> float:
-    """Parse a span of up to 30 days, as :func:`parse_duration` does; 0: not at all."""
-    return 0.0 if text in ("0s", 0.0) else _seconds(text, info, _KEEPS, KEEP_LEGAL)
+def _retention(text: Any) -> float | None:
+    return None if text == "forever" else seconds_of(text, (_DAY, _CENTURY), RETENTION_LEGAL)
 
 
-def parse_span(text: Any, info: ValidationInfo) -> float:
-    """Parse a span of at least a day, as :func:`parse_duration` does."""
-    return _seconds(text, info, _RETENTIONS, SPAN_LEGAL)
+def _bytes(legal: str, least: int, most: int) -> BeforeValidator:
+    """A size between two limits (bytes)."""
 
+    def parse(text: Any) -> int:
+        # 18 digits: more cannot be a size, and takes time to parse
+        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
+        size = int(match[1]) * _BYTES[match[2]] if match is not None else 0
+        if not least <= size <= most:
+            raise ValueError(legal)
+        return size
 
-def parse_retention(text: Any, info: ValidationInfo) -> float | None:
-    """Parse a retention period, as :func:`parse_duration` does; None for ``"forever"``."""
-    if text == "forever" or (text is None and not from_file(info)):
-        return None
-    return _seconds(text, info, _RETENTIONS, RETENTION_LEGAL)
-
-
-def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal: str) -> float:
-    if isinstance(text, float) and not from_file(info):
-        return text
-    return seconds_of(text, limits, legal)
-
-
-def parse_bytes(text: Any, info: ValidationInfo) -> int:
-    """Bytes in ``"2 GiB"``; raises ValueError with what is legal. Programs give bytes, files must not."""
-    return _bytes_of(text, info, _SIZES, BYTES_LEGAL)
-
-
-def parse_text_bytes(text: Any, info: ValidationInfo) -> int:
-    """Parse a size of texts, as :func:`parse_bytes` does."""
-    return _bytes_of(text, info, _TEXT_SIZES, TEXT_BYTES_LEGAL)
-
-
-def _bytes_of(text: Any, info: ValidationInfo, limits: tuple[int, int], legal: str) -> int:
-    if isinstance(text, int) and not from_file(info):
-        return text
-    # 18 digits: more cannot be a size, and takes time to parse
-    match = re.fullmatch(r"\s*([0-9]{1,18})\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
-    size = int(match[1]) * _BYTES[match[2]] if match is not None else 0
-    if not limits[0] <= size <= limits[1]:
-        raise ValueError(legal)
-    return size
+    return BeforeValidator(Parsed(legal, parse, (int,)))
 
 
 def span_text(seconds: float) -> str:
@@ -104,22 +84,19 @@ def _in_largest_unit(number: int, units: dict[str, int], space: str) -> str:
     return f"{number // size}{space}{unit}"
 
 
-def parse_patterns(texts: Any) -> tuple[str, ...]:
-    """A list of names with ``*`` for any text, as TOML or a program has it; raises ValueError with what is legal."""
+def _patterns(texts: Any) -> tuple[str, ...]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and 0 < len(text) < 256 for text in texts):
         raise ValueError(PATTERNS_LEGAL)
     return tuple(texts)
 
 
-def parse_status_place(text: Any) -> str:
-    """A field or tag of a line; raises ValueError with what is legal."""
+def _status_place(text: Any) -> str:
     if not isinstance(text, str) or (text and re.fullmatch(r"(field|tag)\..{1,255}", text) is None):
         raise ValueError(STATUS_PLACE_LEGAL)
     return text
 
 
-def parse_status_codes(texts: Any) -> tuple[str, ...]:
-    """A list of WORD=STATUS, as TOML or a program has it; raises ValueError with what is legal."""
+def _status_codes(texts: Any) -> tuple[str, ...]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(STATUS_CODES_LEGAL)
     pairs = [text.rpartition("=") for text in texts]
@@ -128,25 +105,22 @@ def parse_status_codes(texts: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def from_file(info: ValidationInfo) -> bool:
-    """Return whether the value comes from a file and not from a program."""
-    return bool(info.context and info.context.get("written"))
-
-
 def parse_texts(value: Any) -> Any:
     """A TOML list as an immutable tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 
 Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_texts)]
-Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
-Delay: TypeAlias = Annotated[float, BeforeValidator(parse_delay)]
-Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
-Keep: TypeAlias = Annotated[float, BeforeValidator(parse_keep)]
-Span: TypeAlias = Annotated[float, BeforeValidator(parse_span)]
-Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
-ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
-TextBytes: TypeAlias = Annotated[int, BeforeValidator(parse_text_bytes)]
-StatusPlace: TypeAlias = Annotated[str, BeforeValidator(parse_status_place)]
-StatusCodes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_status_codes)]
-Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]
+Duration: TypeAlias = Annotated[float, _seconds(DURATION_LEGAL, *DURATIONS)]
+Delay: TypeAlias = Annotated[float, _seconds(DELAY_LEGAL, 0.001, 1.0)]
+Age: TypeAlias = Annotated[float, _seconds(AGE_LEGAL, 1.0, _CENTURY)]
+Keep: TypeAlias = Annotated[float, BeforeValidator(Parsed(KEEP_LEGAL, _keep, (float,)))]
+Span: TypeAlias = Annotated[float, _seconds(SPAN_LEGAL, _DAY, _CENTURY)]
+Retention: TypeAlias = Annotated[
+    float | None, BeforeValidator(Parsed(RETENTION_LEGAL, _retention, (float, type(None))))
+]
+ByteCount: TypeAlias = Annotated[int, _bytes(BYTES_LEGAL, 1024**2, 1024**5)]
+TextBytes: TypeAlias = Annotated[int, _bytes(TEXT_BYTES_LEGAL, 1024, 16 * 1024**2)]
+StatusPlace: TypeAlias = Annotated[str, BeforeValidator(Parsed(STATUS_PLACE_LEGAL, _status_place))]
+StatusCodes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(Parsed(STATUS_CODES_LEGAL, _status_codes))]
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(Parsed(PATTERNS_LEGAL, _patterns))]

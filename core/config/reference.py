@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from core.config import model, sources
 from core.config.base import fields_of
 from core.config.explain import field_legal
-from core.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptions
+from core.config.model import TABLES, NotifyOptions, Plant, PlantOptions, RetentionOptions
 from core.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
@@ -132,9 +132,9 @@ def sample() -> str:
 def tables() -> dict[str, type[Any]]:
     """The tables of plant.toml that may be left out, by name, [notify] apart."""
     named: dict[str, type[Any]] = {}
-    for name, field in fields_of(Plant).items():
-        if inspect.isclass(field.annotation) and hasattr(field.annotation, "__pydantic_fields__"):
-            named[name] = field.annotation
+    for name in fields_of(Plant):
+        if name in TABLES:
+            named[name] = TABLES[name]
         elif name == "retention":
             named[f"retention.{DEFAULT_CLASS}"] = RetentionOptions
     return named
