@@ -12,9 +12,6 @@ from lab.commands import bench
 from lab.commands.chaos import chaos
 from ops.cli.options import PASS_THROUGH
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Make the simulated plant fail, benchmark this machine, inject faults.", no_args_is_help=True)
 app.add_typer(bench.app, name="bench")
 app.command()(chaos)

@@ -22,9 +22,6 @@ from lab.bench.termination import run, terminable
 if TYPE_CHECKING:
     from lab.bench.server import BenchDatabase
 
-# Commands import what they need when they run.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Benchmark this machine. Most benchmarks also measure a reference.", no_args_is_help=True)
 
 _console = Console(stderr=True)

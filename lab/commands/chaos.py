@@ -58,8 +58,8 @@ def chaos(
 
     Exits with 1 if a sample was duplicated, invented, altered or lost without a gap, or if a rollup is wrong.
     """
-    from lab.chaos.appliance_trial import ChaosOptions, run  # noqa: PLC0415
-    from lab.chaos.machines.pair_trial import run as run_machines  # noqa: PLC0415  (slow imports only when used)
+    from lab.chaos.appliance_trial import ChaosOptions, run
+    from lab.chaos.machines.pair_trial import run as run_machines
 
     if machines and (soak or server != "simulator"):
         raise OperationError("--machines goes with neither --soak nor --server node-opcua")

@@ -12,9 +12,6 @@ from core.terminal import Console
 from ops.cli import backup, database, spool
 from ops.cli.options import AsJson, ConfigFile, NewChannel, SameQuantity, TakeOver
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers.",
     no_args_is_help=True,

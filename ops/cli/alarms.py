@@ -18,9 +18,6 @@ from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).")
 
 _STATES_SHOWN = (

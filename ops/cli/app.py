@@ -19,9 +19,6 @@ from core.paths import CHECKOUT, State
 from core.terminal import protect
 from ops.cli.options import PASS_THROUGH
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 # Name → heading of --help, and where it is: a function, or the ``app`` of a group.
 COMMANDS = {
     "up": ("Run", "ops.cli.appliance"),

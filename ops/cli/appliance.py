@@ -15,9 +15,6 @@ from core.paths import CHECKOUT, State
 from core.terminal import Console
 from ops.cli.options import ConfigFile, NewChannel, ReplacePlant, SameQuantity, TakeOver, Yes
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 
 def up(
     config: ConfigFile = None,

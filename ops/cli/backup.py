@@ -20,9 +20,6 @@ from ops.cli.options import AsJson
 if TYPE_CHECKING:
     from core.config.model import BackupOptions
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Back up now; list or verify the backups.")
 _MIB = 1024**2
 _VARIABLE = "PLANTLOG_BACKUP_PASSPHRASE"

@@ -9,9 +9,6 @@ import typer
 
 from core.paths import State
 
-# Commands import what they need when they run: the library of certificates takes a fifth of the start.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Manage the OPC UA client certificate, and the servers and certificate authorities that are trusted.",
     no_args_is_help=True,

@@ -20,9 +20,6 @@ from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
 if TYPE_CHECKING:
     from ops.registration.revisions import FileSet, Revision
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Check and apply the configuration; list, show, compare and restore those that were applied; rename channels.",
     no_args_is_help=True,

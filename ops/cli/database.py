@@ -14,9 +14,6 @@ from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Run the database on several machines, with automatic fail-over.", no_args_is_help=True)
 _SECONDS = 120.0
 _Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of this machine that the others reach.")]

@@ -16,9 +16,6 @@ from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson, Channels
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Seal and verify what is stored; export it, or delete samples, with a record of that.", no_args_is_help=True
 )

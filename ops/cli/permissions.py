@@ -188,7 +188,7 @@ class _Trail:
 
     def begin(self) -> None:
         """Record that the command begins. Raises OperationError if that can't be made durable."""
-        from core.timestamps import now_us  # noqa: PLC0415
+        from core.timestamps import now_us
 
         self._began_at = now_us()
         try:
@@ -210,7 +210,7 @@ class _Trail:
 
     def _record(self, outcome: Any, error: str) -> None:
         # Imports numpy: 0.1 s that commands that only look need not spend.
-        from ingest.spool import audit  # noqa: PLC0415
+        from ingest.spool import audit
 
         person = audit.Person(self._name, self._role, _login(os.geteuid()), socket.gethostname())
         began_at = None if outcome == "begun" else self._began_at

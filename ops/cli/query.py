@@ -15,9 +15,6 @@ from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Threads, Tim
 if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 _MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
 
 

@@ -17,9 +17,6 @@ from core.terminal import Console
 from ops.cli import certificate
 from ops.cli.options import Yes
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Discover and import tags, trust certificates, make tokens for gateways, import history.", no_args_is_help=True
 )

@@ -13,9 +13,6 @@ from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Inspect and export the spools, replay the journal, list and retry the rows in quarantine.",
     no_args_is_help=True,

@@ -15,9 +15,6 @@ from core.terminal import Console
 from core.timestamps import iso
 from core.users.directory import ROLES, Role, UserDirectory, check_new
 
-# Commands import what they need when they run, so that --help and a typing error are answered at once.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Add users; change their roles and passwords.\n\n"
     "Viewers look; operators also handle alarms; engineers also change the plant; auditors look, verify and export.",
