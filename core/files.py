@@ -9,7 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from core.errors import OperationError
+
 CERTIFICATE_SUFFIXES = (".der", ".pem", ".crt", ".cer")
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Raise OperationError, which names the file, for an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise OperationError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager

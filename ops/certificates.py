@@ -17,7 +17,7 @@ from core.certificates.chain import is_authority, named
 from core.config.https import TlsSettings
 from core.config.model import Plant
 from core.errors import OperationError
-from core.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
+from core.files import CERTIFICATE_SUFFIXES, file_errors, make_trust_folders, write_atomically
 from core.servers import own_certificate
 from core.servers.server_tls import ca_file
 
@@ -91,10 +91,8 @@ def trust(pki: Path, name_or_digits: str) -> str:
 
 def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
     """Add the certificates in ``file``, or its CRL, to the trust list. ``issuer``: they only complete chains."""
-    try:
+    with file_errors(file):
         content = file.read_bytes()
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from error
     load = x509.load_pem_x509_certificates if b"-----BEGIN" in content else _load_der
     try:
         certificates = load(content)
@@ -205,10 +203,8 @@ def fault(plant: Plant) -> str | None:
 
 
 def _server(title: str, file: Path) -> list[str]:
-    try:
+    with file_errors(file):
         certificate = client_certificate.read(file.read_bytes(), file)
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from error
     names = ", ".join(own_certificate.names_of(certificate))
     return [
         f"{title + ':':<19}{file}",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from core.config.token_file import (
     token_fault,
 )
 from core.errors import OperationError
-from core.files import atomic_path
+from core.files import atomic_path, file_errors
 from core.folder_lock import folder_lock
 from core.paths import EXAMPLE, State
 from ops import health
@@ -129,7 +128,7 @@ def list_tokens(source: str | None, config: Path | None, state: State) -> list[L
     tokens = []
     for name, file in files.items():
         used = (report or {}).get("tokens", {}).get(name, {})
-        with _errors(file):
+        with file_errors(file):
             hashes = _hashes(file, lines(read(file)), name)
         tokens += [ListedToken(name, token.short, token.comment, used.get(token.short)) for token in hashes]
     return tokens
@@ -158,7 +157,7 @@ def _comment(what: str) -> str:
 def _edit(file: Path, change: Callable[[list[str]], list[str]], state: State) -> None:
     """Replace the lines of a token file. It keeps its owner; a new file belongs to the owner of the state folder."""
     file = file.resolve()  # a link stays one
-    with _errors(file), folder_lock(file.parent):
+    with file_errors(file), folder_lock(file.parent):
         content = lines(read(file)) if file.exists() else []
         if content and not content[-1]:
             content.pop()
@@ -168,11 +167,3 @@ def _edit(file: Path, change: Callable[[list[str]], list[str]], state: State) ->
             partial.write_bytes(("\n".join(changed) + "\n").encode(errors="surrogateescape"))
             if owner is not None and owner.st_uid != os.geteuid():
                 os.chown(partial, owner.st_uid, owner.st_gid)
-
-
-@contextmanager
-def _errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from error

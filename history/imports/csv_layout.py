@@ -8,11 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 from core.errors import OperationError
+from core.files import file_errors
 from history.imports.fields import BadField, Decimal, StatusCodes, bad_input, channel_name, detect_codes, detect_decimal
 from history.imports.times import Ambiguous, Order, TimeFormat, detect
 
@@ -171,12 +173,10 @@ def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | No
 def first_lines(file: Path, encoding: str) -> list[str]:
     """Some lines of a text. Raises OperationError."""
     try:
-        with file.open(encoding=encoding, newline="") as text:
-            return [line for _, line in zip(range(_SAMPLE_LINES), text, strict=False)]
+        with file_errors(file), file.open(encoding=encoding, newline="") as text:
+            return list(islice(text, _SAMPLE_LINES))
     except (UnicodeError, LookupError) as error:
         raise undecodable(file, encoding, error) from None
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from None
 
 
 def undecodable(file: Path, encoding: str, error: Exception) -> OperationError:
@@ -197,11 +197,8 @@ def undecodable(file: Path, encoding: str, error: Exception) -> OperationError:
 
 
 def _encoding(file: Path) -> str:
-    try:
-        with file.open("rb") as raw:
-            begin = raw.read(4)
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from None
+    with file_errors(file), file.open("rb") as raw:
+        begin = raw.read(4)
     return next((name for bom, name in _BOMS if begin.startswith(bom)), "utf-8")
 
 

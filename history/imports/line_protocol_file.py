@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import OperationError
+from core.files import file_errors
 from core.samples import Samples
 from history.imports.fields import bad_input
 from history.imports.portion import Portion
@@ -115,11 +116,8 @@ def is_line_protocol(file: Path) -> bool:
 
 def _first_time(file: Path) -> str | None:
     """The first time, as written."""
-    try:
-        with file.open("rb") as raw:
-            body = raw.read(_FIRST_BYTES)
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from None
+    with file_errors(file), file.open("rb") as raw:
+        body = raw.read(_FIRST_BYTES)
     complete = body[: body.rfind(b"\n") + 1]
     for line in complete.splitlines():
         parsed = parse(line)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s, is_rounded
 from core.errors import OperationError
+from core.files import file_errors
 from core.samples import Samples
 from core.status_words import BAD
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
@@ -40,11 +41,8 @@ _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 
 def is_parquet(file: Path) -> bool:
     """Raises OperationError if the file can't be read."""
-    try:
-        with file.open("rb") as raw:
-            return raw.read(len(_MAGIC)) == _MAGIC
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from None
+    with file_errors(file), file.open("rb") as raw:
+        return raw.read(len(_MAGIC)) == _MAGIC
 
 
 class ParquetFile:

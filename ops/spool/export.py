@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from core.batch import Batch, EventBatch, SampleBatch
 from core.errors import OperationError, SpoolCorrupt
-from core.files import atomic_path
+from core.files import atomic_path, file_errors
 from core.paths import State
 from core.registry import Registry
 from core.timestamps import iso
@@ -56,11 +56,8 @@ def export(state: State, name: str, to: Path | None) -> Counts:
         return counts
     if to.exists():
         raise OperationError(f"{to} already exists: choose another file name")
-    try:
-        with atomic_path(to) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-            _write(path, registry, file, counts)
-    except OSError as error:
-        raise OperationError(f"{to}: {error.strerror}") from error
+    with file_errors(to), atomic_path(to) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        _write(path, registry, file, counts)
     return counts
 
 
