@@ -11,6 +11,7 @@ import numpy as np
 
 from core.batch import Int64s
 from core.errors import OperationError
+from core.files import file_errors
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from history.imports.fields import bad_input
@@ -35,7 +36,7 @@ class Example:
 class Checked:
     """Content of a checked file."""
 
-    file: Path
+    reader: Reader
     sha256: str
     samples: int = 0
     examples: list[Example] = field(default_factory=list)
@@ -46,13 +47,16 @@ class Checked:
     first_line: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # of the oldest sample
     hours: HourCounts = field(default_factory=HourCounts)
 
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.reader.file
+
 
 def _stamp(file: Path) -> tuple[int, int]:
     """Size and time of change. Raises OperationError."""
-    try:
+    with file_errors(file):
         status = file.stat()
-    except OSError as error:
-        raise OperationError(f"{file}: {error.strerror}") from None
     return status.st_size, status.st_mtime_ns
 
 
@@ -66,7 +70,7 @@ def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion]
     before = _stamp(file)
     with file.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
-    checked = Checked(file, digest)
+    checked = Checked(reader, digest)
     newest: Portion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)

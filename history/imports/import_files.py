@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -44,19 +44,9 @@ from history.imports.whole_hours import regroup
 from ingest.push.channels import load_created
 from schema.queries import load
 
+# The channels of a file, in the order of its names: rows of section ``select_channels``; None: to be created
+_Targets: TypeAlias = "Sequence[asyncpg.Record | None]"
 _MAX_NAMES = 10  # of channels, shown
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The channels of a file, in the order of its names: rows of section ``select_channels``; None: to be created."""
-
-    rows: Sequence[asyncpg.Record | None]
-
-    def missing(self, reader: Reader, checked: Checked) -> list[str]:
-        """The names of channels that have samples and are to be created."""
-        columns = zip(reader.names, self.rows, checked.counts, strict=True)
-        return [name for name, row, n in columns if row is None and n]
 
 
 def run(
@@ -68,7 +58,7 @@ def run(
     writer = WriterOptions() if snapshot is None else snapshot.plant.writer
     limits = TimeLimits(writer.future_limit, writer.oldest)
     with ExitStack() as stack:
-        checked_files = []
+        checked_files: list[tuple[Checked, KeptPortions]] = []
         with _progress(console) as progress:
             for reader in [_reader(file, options) for file in files]:
                 kept = stack.enter_context(KeptPortions(state.root))
@@ -78,7 +68,7 @@ def run(
                     kept.add(portion)
                     bar(portion.bytes_read)
 
-                checked_files.append(_CheckedFile(reader, check(reader, now_us(), limits, keep), kept))
+                checked_files.append((check(reader, now_us(), limits, keep), kept))
         asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
 
 
@@ -101,15 +91,6 @@ def _bar(progress: Progress, step: str, file: Path) -> Callable[[int], None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _CheckedFile:
-    """A file without an error."""
-
-    reader: Reader
-    checked: Checked
-    portions: KeptPortions
-
-
-@dataclass(frozen=True, slots=True)
 class _Import:
     state: State
     dsn: str
@@ -118,18 +99,18 @@ class _Import:
     who: str
     console: Console
 
-    async def run(self, checked_files: Sequence[_CheckedFile], yes: bool) -> None:
+    async def run(self, checked_files: Sequence[tuple[Checked, KeptPortions]], yes: bool) -> None:
         try:
             connection = await connect_writer(self.dsn, self.time_out, "plantlog import")
         except FAILURES as error:
             raise DatabaseError(f"database error: {error}; nothing was imported") from error
         try:
-            for file in checked_files:
-                self._show(file.reader, file.checked, await self._targets(connection, file.reader, file.checked))
+            for checked, _ in checked_files:
+                self._show(checked, await self._targets(connection, checked))
             if not yes:
                 confirm(sys.stdin.isatty, lambda: typer.confirm("Import this?", err=True), "imported")
-            for file in checked_files:
-                await self._store(connection, file)
+            for checked, portions in checked_files:
+                await self._store(connection, checked, portions)
         except FAILURES as error:
             message = str(error) or type(error).__name__
             raise DatabaseError(
@@ -138,15 +119,16 @@ class _Import:
         finally:
             connection.terminate()
 
-    async def _targets(self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked) -> _Target:
+    async def _targets(self, connection: asyncpg.Connection[Any], checked: Checked) -> _Targets:
         """Channels that the samples go to. Raises OperationError if they can't."""
+        names = checked.reader.names
         queries = load("history_import")
         installation = installation_of(self.state.root)
-        rows = await connection.fetch(queries["select_channels"], list(reader.names))
+        rows = await connection.fetch(queries["select_channels"], list(names))
         rows_by_name = {row["name"]: row for row in rows}
         kept = {row["class"]: row["since"] for row in await connection.fetch(queries["select_kept"])}
         default = await connection.fetchval(queries["select_default_class"], installation)
-        for index, name in enumerate(reader.names):
+        for index, name in enumerate(names):
             row = rows_by_name.get(name)
             line = int(checked.first_line[index])
             if row is not None and row["installation_id"] != installation:
@@ -164,23 +146,24 @@ class _Import:
                     else f"[retention] drops older samples of {name}. Keep them longer, or leave them out"
                 )
                 raise bad_input(checked.file, line, "time", at, f"times from {since.isoformat()} on: {why}")
-        return _Target([rows_by_name.get(name) for name in reader.names])
+        return [rows_by_name.get(name) for name in names]
 
-    def _show(self, reader: Reader, checked: Checked, target: _Target) -> None:
+    def _show(self, checked: Checked, targets: _Targets) -> None:
+        reader = checked.reader
         lines = [f"{checked.file}:", *(f"  {label:8} {how}" for label, how in reader.describe())]
         for example in checked.examples:
             lines.append(
                 f"  line {example.line}: {example.channel} = {example.value!r} at {iso(example.time)}, "
                 f"status 0x{example.status:08X}"
             )
-        created = target.missing(reader, checked)
+        created = _missing(checked, targets)
         span = f"from {iso(int(checked.first.min()))} to {iso(int(checked.last.max()))}"
         channels = int(np.count_nonzero(checked.counts))
         lines.append(f"  {count(checked.samples, 'sample')} of {count(channels, 'channel')}, {span}")
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {_names(created)}")
         by_source: dict[str, list[str]] = {}
-        for name, row, n in zip(reader.names, target.rows, checked.counts, strict=True):
+        for name, row, n in zip(reader.names, targets, checked.counts, strict=True):
             if row is not None and n:
                 renamed = "" if row["now"] == name else f" (now {row['now']})"
                 by_source.setdefault(row["source"], []).append(name + renamed)
@@ -191,38 +174,35 @@ class _Import:
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    async def _store(self, connection: asyncpg.Connection[Any], checked_file: _CheckedFile) -> None:
-        checked = checked_file.checked
-        channels = await self._channels(connection, checked_file.reader, checked)
+    async def _store(self, connection: asyncpg.Connection[Any], checked: Checked, portions: Iterable[Portion]) -> None:
+        channels = await self._channels(connection, checked)
         store = Store(connection, self.time_out, checked, channels)
-        await store.begin(checked_file.reader.describe())
+        await store.begin(checked.reader.describe())
         await store.record(self._event(checked, "begun", None))
-        for index in sorted(checked_file.reader.rounded):
+        for index in sorted(checked.reader.rounded):
             channel = channels[index]
             await store.record(Event("rounded", now_us(), channel.id, detail=ROUNDED_DETAIL), channel.source_id)
         with _progress(self.console) as progress:
             bar = _bar(progress, "import", checked.file)
-            for part in regroup(checked_file.portions, checked.hours):
+            for part in regroup(portions, checked.hours):
                 await store.add(part)
                 bar(part.portion.bytes_read)
         await store.record(self._event(checked, "done", store.counts))
         self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
 
-    async def _channels(
-        self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked
-    ) -> Sequence[Channel]:
+    async def _channels(self, connection: asyncpg.Connection[Any], checked: Checked) -> Sequence[Channel]:
         """The channels of the reader's names; missing ones are created."""
-        target = await self._targets(connection, reader, checked)
-        if missing := target.missing(reader, checked):
+        targets = await self._targets(connection, checked)
+        if missing := _missing(checked, targets):
             created = load_created(self.state.root)
             source, channel = created.last_ids
             last = source, max((channel, *(number for ids in created.ids.values() for number in ids.values())))
             installation: UUID | None = installation_of(self.state.root)
             await create_channels(connection, installation, self.source, missing, last)
-            target = await self._targets(connection, reader, checked)
-            if missing := target.missing(reader, checked):
+            targets = await self._targets(connection, checked)
+            if missing := _missing(checked, targets):
                 raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
-        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in target.rows]
+        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets]
 
     def _event(self, checked: Checked, outcome: str, counts: Counts | None) -> Event:
         detail = {
@@ -242,6 +222,12 @@ class _Import:
             ),
         }
         return Event("import", now_us(), text=f"{self.who}: {checked.file.name}: {outcome}", detail=detail)
+
+
+def _missing(checked: Checked, targets: _Targets) -> list[str]:
+    """The names of channels that have samples and are to be created."""
+    columns = zip(checked.reader.names, targets, checked.counts, strict=True)
+    return [name for name, row, n in columns if row is None and n]
 
 
 def _names(names: Sequence[str]) -> str:
