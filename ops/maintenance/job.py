@@ -30,7 +30,7 @@ _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it
 _RECORD_TIMEOUT = 5.0  # on a busy machine a commit takes seconds; shorter than the drain of a process that stops
 _TAKEOVER_INTERVALS = 1.5  # times the interval of a job, after which another installation does it
 RUNS_ELSEWHERE = "running in another process"
-_DONE_BY = "done by"
+_DONE_ELSEWHERE = "done by another installation"
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Outcome: TypeAlias = Literal["ok", "failed", "skipped"]
@@ -159,8 +159,8 @@ async def run(
         ran = JobRun("failed", JobResult(detail=f"database: {_error_text(error)}"), started, time.time(), away=True)
     else:
         try:
-            if other := await _installation_that_runs(connection, job, context, scheduled=session is not None):
-                ran = JobRun("skipped", JobResult(detail=f"{_DONE_BY} {other}"), started, time.time())
+            if session is not None and await _runs_elsewhere(connection, job, context):
+                ran = JobRun("skipped", JobResult(detail=_DONE_ELSEWHERE), started, time.time())
             else:
                 outcome, done = await _run_on(connection, job, context, stop_requested or asyncio.Event())
                 ran = JobRun(outcome, done, started, time.time())
@@ -190,14 +190,14 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
     return await database.connect(dsn, name, settings)
 
 
-async def _installation_that_runs(connection: Connection, job: Job, context: JobContext, scheduled: bool) -> str:
-    """Another installation that does this job of the database; if it stops, this one does it. Empty: none."""
+async def _runs_elsewhere(connection: Connection, job: Job, context: JobContext) -> bool:
+    """Return whether another installation does this job of the database; if it stops, this one does it."""
+    if job.per_installation:
+        return False
     with suppress(*_FAILURES):  # the run itself says what is wrong
-        if scheduled and not job.per_installation:
-            arguments = (job.name, context.installation, _TAKEOVER_INTERVALS * job.every)
-            if await connection.fetchval(load("maintenance")["runs_elsewhere"], *arguments):
-                return "another installation"
-    return ""
+        arguments = (job.name, context.installation, _TAKEOVER_INTERVALS * job.every)
+        return bool(await connection.fetchval(load("maintenance")["runs_elsewhere"], *arguments))
+    return False
 
 
 async def _run_on(
@@ -274,7 +274,7 @@ def _error_text(error: BaseException) -> str:
 
 def _update_metrics(job: Job, ran: JobRun) -> None:
     metrics.job_runs.labels(job=job.name, outcome=ran.outcome).inc()
-    if ran.done.detail.startswith(_DONE_BY):
+    if ran.done.detail == _DONE_ELSEWHERE:
         metrics.job_last_success.labels(job=job.name).set(ran.ended)
     if ran.outcome == "skipped":
         return
