@@ -33,13 +33,13 @@ class Slice:
     relation: str
     from_time: datetime
     to_time: datetime
-    classes: tuple[str, ...] | None  # None: all
-    why: str  # age, budget
-    retention: tuple[str, ...]  # classes that it has
+    classes: Sequence[str] | None  # None: all
+    retention: Sequence[str]  # classes that it has
     channels: int
     rows: int
     bytes: int
     action: str  # chunk, rows; open, unsealed, unarchived, dirty: it stays
+    why: str  # age, budget
 
     @property
     def droppable(self) -> bool:
@@ -63,7 +63,7 @@ async def plan(connection: Connection, aged_until: datetime | None = None) -> Pl
     queries = load("maintenance")
     parts = await settings(connection)
     due = [] if aged_until == parts.closed_until else await connection.fetch(queries["select_due_retention"])
-    aged = [_slice(row, "age") for row in due]
+    aged = [Slice(**row, why="age") for row in due]
     whole_chunks = [slice_ for slice_ in aged if slice_.action == "chunk"]
     size, budget = parts.bytes, parts.disk_budget
     choice, chosen = BudgetChoice(), list[Slice]()
@@ -99,27 +99,7 @@ async def _slice_of(connection: Connection, unit: StorageUnit) -> Slice | None:
     """A unit that the budget takes, as it would go; None: it is empty."""
     arguments = ("raw", unit.relation, unit.from_time, unit.to_time, None, "budget")
     row = await connection.fetchrow(load("maintenance")["drop_slice"], *arguments, True)
-    return row and _slice({**row, "what": "raw", "relation": unit.relation, "classes": None, **_bounds(unit)}, "budget")
-
-
-def _bounds(unit: StorageUnit) -> dict[str, datetime]:
-    return {"from_time": unit.from_time, "to_time": unit.to_time}
-
-
-def _slice(row: Any, why: str) -> Slice:
-    return Slice(
-        row["what"],
-        row["relation"],
-        row["from_time"],
-        row["to_time"],
-        None if row["classes"] is None else tuple(row["classes"]),
-        why,
-        tuple(row["retention"]),
-        row["channels"],
-        row["rows"],
-        row["bytes"],
-        row["action"],
-    )
+    return row and Slice("raw", unit.relation, unit.from_time, unit.to_time, None, **row, why="budget")
 
 
 class Retention:
@@ -155,17 +135,8 @@ async def _drop(connection: Connection, slice_: Slice, state: State) -> tuple[in
     """Rows and bytes that went, with a receipt that is signed: only this explains why sealed data are missing."""
     queries = load("maintenance")
     started = await connection.fetchval(queries["select_clock"])
-    row = await connection.fetchrow(
-        load("maintenance")["drop_slice"],
-        *(
-            slice_.what,
-            slice_.relation,
-            slice_.from_time,
-            slice_.to_time,
-            None if slice_.classes is None else list(slice_.classes),
-        ),
-        *(slice_.why, False),
-    )
+    target = slice_.what, slice_.relation, slice_.from_time, slice_.to_time, slice_.classes
+    row = await connection.fetchrow(queries["drop_slice"], *target, slice_.why, False)
     if row is None or row["action"] not in ("chunk", "rows"):
         return 0, 0
     key = load_sealing_key(state.root)

@@ -89,7 +89,7 @@ WHERE u.to_time <= plant.closed_until();
 
 -- name: drop_slice
 -- $1 what, $2 relation, $3 from, $4 to, $5 classes (NULL: all), $6 why, $7 dry run
-SELECT s.day, s.retention, s.channels, s.rows, s.bytes, s.action
+SELECT s.retention, s.channels, s.rows, s.bytes, s.action
 FROM plant.drop_slice($1, $2::text::regclass, $3, $4, $5, $6, $7) AS s;
 
 -- name: select_units
