@@ -14,7 +14,7 @@ import numpy as np
 from core.copy_stream import COLUMNS, copy_stream
 from core.samples import Samples
 from core.timestamps import microseconds, timestamp
-from ops.maintenance.packing import pack_before
+from ops.maintenance.packing import pack_days
 from tests.waiting import until
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
@@ -53,7 +53,7 @@ async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Seque
 
 async def compress(connection: asyncpg.Connection[Any], before: datetime = NEXT_DAY) -> None:
     """Pack the whole hours before a time."""
-    await pack_before(connection, before)
+    await pack_days(connection, before)
 
 
 _PLANNED = """

@@ -37,15 +37,11 @@ async def compress_before(connection: asyncpg.Connection[Any], before: datetime)
     is_native = form == "native"
     if has_columnstore:
         await connection.execute(queries["convert_to_columnstore"], before, not is_native)
-    await _pack_days(connection, before, only_begun=is_native)
+    await pack_days(connection, before, only_begun=is_native)
 
 
-async def pack_before(connection: asyncpg.Connection[Any], before: datetime) -> None:
-    """Pack the whole hours before a time, whatever the setting is; columnstored days are left alone."""
-    await _pack_days(connection, before, only_begun=False)
-
-
-async def _pack_days(connection: asyncpg.Connection[Any], before: datetime, only_begun: bool) -> None:
+async def pack_days(connection: asyncpg.Connection[Any], before: datetime, only_begun: bool = False) -> None:
+    """Pack the whole hours before a time, or ``only_begun`` of days with packed hours; columnstored days are left."""
     queries = load("packing")
     limit = await connection.fetchval(queries["select_time_limit"])
     deadline = time.monotonic() + limit if limit else None

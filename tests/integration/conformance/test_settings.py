@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 
-from ops.maintenance.packing import pack_before
+from ops.maintenance.packing import pack_days
 from tests.integration.conformance.plant import ConformancePlant
 from tests.sample_tables import DAY, bits
 
@@ -62,7 +62,7 @@ async def test_closed_day_keeps_its_form(plant: ConformancePlant) -> None:
         late = [(time + 1, value, status) for time, value, status in late]
     await plant.compress(_DAYS[3])
     assert len(await plant.everywhere(2, _DAYS[0], _DAYS[4])) == 3 * 1440 + 600 + 8
-    await pack_before(plant.owner, _DAYS[3])  # said outright, it leaves them too
+    await pack_days(plant.owner, _DAYS[3])  # said outright, it leaves them too
     assert {day: form for day, form in await plant.form_of_days() if form != "rows"} == dict(sorted(expected)[:3])
     assert len(await plant.everywhere(2, _DAYS[0], _DAYS[4])) == 3 * 1440 + 600 + 8
 

@@ -13,7 +13,7 @@ from core.paths import CHECKOUT
 from history.seals.keys import stored_keys
 from history.seals.seal_store import chain_problems, sealed_day, seals
 from history.standalone import root_of, seal_problems
-from ops.maintenance.packing import pack_before
+from ops.maintenance.packing import pack_days
 from ops.migration.migrate import migrate, migrations
 from tests.database import Database, connected, drop
 from tests.releases import releases, restore
@@ -135,7 +135,7 @@ async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connecti
     assert stored <= computed
     assert await owner.fetchval("SELECT sum(increase) FROM plant.increases_1h") > 0
     before = await owner.fetchval("SELECT count(*) FROM plant.samples")
-    await pack_before(owner, datetime.now(UTC))
+    await pack_days(owner, datetime.now(UTC))
     assert await owner.fetchval("SELECT count(*) FROM plant.samples") == before
     await owner.execute("UPDATE plant.channel SET unit = 'other' WHERE id = $1", channel)
     versions = await owner.fetchval("SELECT count(*) FROM plant.channel_version WHERE channel_id = $1", channel)

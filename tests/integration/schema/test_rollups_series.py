@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from core.timestamps import EPOCH, POSTGRES_EPOCH_US, microseconds, timestamp
-from ops.maintenance.packing import compress_before, pack_before
+from ops.maintenance.packing import compress_before, pack_days
 from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY
 
@@ -112,7 +112,7 @@ async def test_charts_of_dropped_samples_come_from_minutes_or_hours(
     await plant.write(owner, random_samples(some, (1, 2), 26, 600))
     await refresh(owner)
     if packed:
-        await pack_before(owner, NEXT_DAY)
+        await pack_days(owner, NEXT_DAY)
     spans = (1, SECOND, 333_333, 600 * SECOND, HOUR_US, 5 * HOUR_US + 1, 26 * HOUR_US)
     begins = [DAY_US + some.randrange(24 * HOUR_US) for _ in range(12)]
     charts = [(begin, begin + some.choice(spans), some.choice((1, 7, 300, 5000))) for begin in begins]

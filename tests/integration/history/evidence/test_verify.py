@@ -14,7 +14,7 @@ from core.timestamps import begin
 from history.reading.reader import connect
 from history.seals.keys import key_path, rotate
 from history.seals.report import Report, format_report
-from ops.maintenance.packing import pack_before
+from ops.maintenance.packing import pack_days
 from schema import queries
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, minute, public_key
 
@@ -70,7 +70,7 @@ async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, m
 
 async def test_flipped_bit_of_a_packed_hour_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
-    await pack_before(plant.owner, BEFORE)
+    await pack_days(plant.owner, BEFORE)
     await plant.owner.execute(
         "UPDATE plant.samples_packed SET base = base + 1 WHERE channel_id = $1 AND hour = $2",
         plant.ids["unit/flow"],
