@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from core.errors import OperationError
+from core.files import write_atomically
 from core.paths import State
 from core.timestamps import microseconds, now_us, utc
 from history.reading.scope import own_scope_number
@@ -78,13 +78,8 @@ def _generate(state: State, name: str) -> Signer:
     private = Ed25519PrivateKey.generate()
     path = key_path(state).with_name(name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        file.write(private.private_bytes(encoding, form, serialization.NoEncryption()))
-        file.flush()
-        os.fsync(descriptor)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    write_atomically(path, private.private_bytes(encoding, form, serialization.NoEncryption()), 0o600)
     return Signer(private)
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import asyncpg
@@ -44,21 +44,17 @@ class Removal:
     description: str
 
     @classmethod
-    def of_detail(cls, detail: Mapping[str, Any], at: datetime) -> Removal:
-        """Parse the detail of an event ``retention``. Raises KeyError and ValueError."""
-        spans = detail["channel_ids"].strip("{}").replace("[", "").replace(")", "").split(",")
-        bounds = [int(bound) for bound in spans if bound]
-        channels = (range(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True))
-        since, until = (microseconds(datetime.fromisoformat(detail[name])) for name in ("from", "to"))
-        why = f" ({detail['why']})" if detail.get("why") else ""
-        text = f"retention recorded at {at.isoformat(timespec='seconds')}{why}"
-        return cls(detail["what"], since, until, frozenset(number for span in channels for number in span), text)
-
-    @classmethod
-    def parsed(cls, detail: str, at: datetime) -> Removal | None:
-        """A receipt from JSON; None: it is none."""
+    def parsed(cls, text: str, at: datetime) -> Removal | None:
+        """A receipt, or the detail of an event ``retention``, from JSON; None: it is none."""
         try:
-            return cls.of_detail(json.loads(detail), at)
+            detail = json.loads(text)
+            spans = detail["channel_ids"].strip("{}").replace("[", "").replace(")", "").split(",")
+            bounds = [int(bound) for bound in spans if bound]
+            channels = (range(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True))
+            since, until = (microseconds(datetime.fromisoformat(detail[name])) for name in ("from", "to"))
+            why = f" ({detail['why']})" if detail.get("why") else ""
+            record = f"retention recorded at {at.isoformat(timespec='seconds')}{why}"
+            return cls(detail["what"], since, until, frozenset(chain.from_iterable(channels)), record)
         except (ValueError, KeyError, TypeError):
             return None
 
