@@ -194,11 +194,9 @@ class _Import:
         """The channels of the reader's names; missing ones are created."""
         targets = await self._targets(connection, checked)
         if missing := _missing(checked, targets):
-            created = load_created(self.state.root)
-            source, channel = created.last_ids
-            last = source, max((channel, *(number for ids in created.ids.values() for number in ids.values())))
+            last_ids = load_created(self.state.root).last_ids
             installation: UUID | None = installation_of(self.state.root)
-            await create_channels(connection, installation, self.source, missing, last)
+            await create_channels(connection, installation, self.source, missing, last_ids)
             targets = await self._targets(connection, checked)
             if missing := _missing(checked, targets):
                 raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")

@@ -35,7 +35,13 @@ class CreatedChannels:
     registration: str  # SHA-256 of ``registry.json``
     ids: dict[str, dict[str, int]]  # source → channel's name → id
     texts: set[int]  # ids of channels of kind text
-    last_ids: Sequence[int]  # highest ids at the registration: of sources, of channels
+    registered: Sequence[int]  # highest ids at the registration: of sources, of channels
+
+    @property
+    def last_ids(self) -> tuple[int, int]:
+        """The highest ids: of sources, of channels."""
+        source, channel = self.registered
+        return source, max((channel, *(number for ids in self.ids.values() for number in ids.values())))
 
 
 def load_created(folder: Path) -> CreatedChannels:
@@ -113,7 +119,7 @@ class Channels:
             async with asyncio.timeout(_SECONDS):
                 connection = await connect(self._dsn, "plantlog push", seconds=_SECONDS / 2)
                 try:
-                    await connection.execute(queries["advance_ids"], *self._last_ids())
+                    await connection.execute(queries["advance_ids"], *self._created.last_ids)
                     await connection.execute(queries["insert_channels"], source_id, list(kinds), list(kinds.values()))
                     rows = await connection.fetch(queries["select_channels"], list(kinds))
                 finally:
@@ -125,10 +131,6 @@ class Channels:
             raise DatabaseError(reason) from error
         self._failed = None
         return [dict(row) for row in rows]
-
-    def _last_ids(self) -> tuple[int, int]:
-        source, channel = self._created.last_ids
-        return source, max((channel, *(number for ids in self._created.ids.values() for number in ids.values())))
 
     def _save(self, source: str, new: Sequence[Mapping[str, Any]]) -> None:
         created = self._created
