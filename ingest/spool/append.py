@@ -256,7 +256,7 @@ class Spool:
                 sequence += 1
                 if not insert(connection, sequence, record):
                     raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} is already in use")
-            noted = _merged_notes(appends)
+            noted = {name: value for pending in appends for name, value in pending.notes.items()}  # the last ones
             deleted = [(name,) for name, value in noted.items() if value is None and name in self._notes]
             connection.executemany(self._queries["delete_note"], deleted)
             write_notes(connection, {name: value for name, value in noted.items() if value is not None})
@@ -293,11 +293,6 @@ class Spool:
             else:
                 pending.durable.set_exception(error)
                 pending.durable.exception()  # mark as retrieved: a cancelled collector no longer awaits it
-
-
-def _merged_notes(appends: Sequence[_PendingAppend]) -> dict[str, str | None]:
-    """The notes of several appends; of equal names the last one's."""
-    return {name: value for pending in appends for name, value in pending.notes.items()}
 
 
 def limited(batch: EventBatch, most: int) -> EventBatch:

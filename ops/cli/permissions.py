@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -173,37 +174,35 @@ def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iter
     trail.end("done", "")
 
 
+@dataclass(slots=True)
 class _Trail:
     """The records of one command."""
 
-    def __init__(
-        self, state: State, command: str, arguments: Callable[[], Mapping[str, str]], name: str, role: str | None
-    ) -> None:
-        self._state = state
-        self._command = command
-        self._arguments = arguments
-        self._name = name
-        self._role = role
-        self._began_at: int | None = None
+    state: State
+    command: str
+    arguments: Callable[[], Mapping[str, str]]
+    name: str
+    role: str | None
+    began_at: int | None = None  # µs
 
     def begin(self) -> None:
         """Record that the command begins. Raises OperationError if that can't be made durable."""
         from core.timestamps import now_us
 
-        self._began_at = now_us()
+        self.began_at = now_us()
         try:
             self._record("begun", "")
         except OperationError as error:
-            if self._command not in _EMERGENCY:
+            if self.command not in _EMERGENCY:
                 raise OperationError(
-                    f"{error}. `plantlog {self._command}` is refused; {' and '.join(_EMERGENCY)} are not"
+                    f"{error}. `plantlog {self.command}` is refused; {' and '.join(_EMERGENCY)} are not"
                 ) from error
             typer.echo(f"plantlog: {error}", err=True)
 
     def end(self, outcome: Any, error: str) -> None:
         """Record what became of it, if there are users (now, as the first was added), and the state folder is left."""
         try:
-            if UserDirectory(self._state.root).users():
+            if UserDirectory(self.state.root).users():
                 self._record(outcome, error)
         except OperationError as problem:
             typer.echo(f"plantlog: {problem}", err=True)
@@ -212,11 +211,11 @@ class _Trail:
         # Imports numpy: 0.1 s that commands that only look need not spend.
         from ingest.spool import audit
 
-        person = audit.Person(self._name, self._role, _login(os.geteuid()), socket.gethostname())
-        began_at = None if outcome == "begun" else self._began_at
-        action = audit.Action(self._command, self._arguments(), outcome, error, began_at)
-        with as_owner_of(self._state.root):
-            audit.record(self._state.root, person, action)
+        person = audit.Person(self.name, self.role, _login(os.geteuid()), socket.gethostname())
+        began_at = None if outcome == "begun" else self.began_at
+        action = audit.Action(self.command, self.arguments(), outcome, error, began_at)
+        with as_owner_of(self.state.root):
+            audit.record(self.state.root, person, action)
 
 
 def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role]) -> str | None:

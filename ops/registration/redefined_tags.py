@@ -105,7 +105,9 @@ def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:
 
 def _facts(definition: str) -> str:
     """Facts of a definition, a JSON object, on the meaning of the values."""
-    return json.dumps({key: value for key, value in sorted(flat(json.loads(definition)).items()) if _is_meaning(key)})
+    return json.dumps(
+        {key: value for key, value in sorted(flat(json.loads(definition)).items()) if key not in PRESENTATION}
+    )
 
 
 def meaning_change(change: Change, moved: Mapping[str, str]) -> Change | None:
@@ -119,16 +121,12 @@ def meaning_change(change: Change, moved: Mapping[str, str]) -> Change | None:
 
 
 def _changes_meaning(key: str, change: Change, moved: Mapping[str, str]) -> bool:
-    if not _is_meaning(key):
+    if key in PRESENTATION:
         return False
     old: Any = change.old.get(key)
     if key in _FIELDS_SET_LATER and old in (None, ""):
         return False
     return not (key == "source" and moved.get(old) == change.new.get(key))
-
-
-def _is_meaning(key: str) -> bool:
-    return key not in PRESENTATION
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
