@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 6
-_MAX_ROWS = 20_000  # per result
+_MAX_ROWS = 50_000  # per result
 _PORTION = 50  # rows that are fetched first
 _REPETITIONS = 2  # of a query that met the removal of a chunk
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
@@ -200,4 +200,6 @@ async def _fetched(connection: Any, sql: str, parameters: list[object]) -> Frame
     answer = frame([a.name for a in attributes], [a.type.name for a in attributes], rows)
     if size >= MAX_BYTES:
         answer.notice = f"Only {len(rows):,} rows: their texts have more than {MAX_BYTES:,} bytes"
+    elif len(rows) == _MAX_ROWS:
+        answer.notice = f"Only the first {len(rows):,} rows"
     return answer
