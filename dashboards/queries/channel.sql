@@ -9,7 +9,7 @@ FROM (
     WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
     UNION ALL
-    SELECT 'no channels', 'no channels', NULL
+    SELECT 'no channels', '', NULL
     WHERE NOT EXISTS (SELECT FROM plant.channel AS c
                       WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
                         AND $__installationFilter(c.source_id))

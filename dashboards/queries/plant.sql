@@ -7,7 +7,7 @@ FROM plant.channel AS c
 WHERE c.retired_at IS NULL
   AND $__installationFilter(c.source_id)
 UNION ALL
-SELECT 'no channels yet', 'no channels yet'
+SELECT 'no channels yet', ''
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL

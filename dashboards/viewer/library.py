@@ -65,6 +65,10 @@ class Dashboard:
                 return [_query(target) for target in panel.get("targets", [])]
         raise QueryError(404, f"{self.uid} has no panel {number}")
 
+    def variable_names(self) -> list[str]:
+        """Names of the variables, in their order."""
+        return [variable["name"] for variable in self.content["templating"]["list"]]
+
     def variable(self, name: str) -> Query:
         """The query of a variable. Raises QueryError."""
         for variable in self.content["templating"]["list"]:

@@ -48,8 +48,13 @@ class Viewer:
         return file.answer(request) if file is not None else error_response(404, "no such file")
 
     async def dashboards(self, _: web.Request) -> web.StreamResponse:
-        """The list of dashboards, by level."""
-        return web.json_response([{"uid": dashboard.uid, "title": dashboard.title} for dashboard in self._library])
+        """The list of dashboards, by level, with the names of their variables."""
+        return web.json_response(
+            [
+                {"uid": dashboard.uid, "title": dashboard.title, "variables": dashboard.variable_names()}
+                for dashboard in self._library
+            ]
+        )
 
     async def dashboard(self, request: web.Request) -> web.StreamResponse:
         """One dashboard, without SQL."""

@@ -22,7 +22,7 @@ class Page {
     };
     this.panels = [];
     this.marks = [];
-    this.variables = new Variables(definition.templating.list, { ...given.variables }, at("variables"), (name) => this.variableChanged(name));
+    this.variables = new Variables(definition.templating.list, given.variables, at("variables"), (name) => this.variableChanged(name));
     this.sight = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) this.byNode.get(target)?.seen(isIntersecting);
     }, { rootMargin: "300px" });
@@ -56,6 +56,7 @@ class Page {
     at("title").textContent = this.definition.title.replace(/^\d+ /, "");
     document.title = `${this.definition.title.replace(/^\d+ /, "")} – plantlog`;
     await this.variables.load(this.question());
+    say(this.variables.problems.join(" "));
     this.drawPicker();
     this.layOut();
     this.remember(true);
@@ -119,6 +120,7 @@ class Page {
   }
 
   variableChanged(name) {
+    say("");
     this.remember();
     this.resolved = null;
     const repeats = this.definition.panels.some((panel) => panel.repeat);
@@ -197,6 +199,10 @@ async function open() {
     const definition = await (first || api.dashboard(levels[Math.min(1, levels.length - 1)].uid));
     page?.close();
     page = new Page(definition, given);
+    const legal = new Set(levels.flatMap(({ variables }) => variables));
+    for (const name of Object.keys(given.variables)) {
+      if (!legal.has(name)) page.variables.problems.push(`No dashboard has a variable “${name}”.`);
+    }
     replace(
       at("levels"),
       ...levels.map(({ uid, title }) =>

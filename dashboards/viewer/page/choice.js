@@ -9,7 +9,7 @@ export function choice({ label, options, total, find, chosen, multi, every, onch
   const sent = [...options];
   const partly = total > sent.length;
   const all = () => (partly ? [ALL] : options.map((option) => option.value));
-  const isAll = () => (partly ? chosen[0] === ALL : chosen.length === options.length);
+  const isAll = () => (partly ? chosen[0] === ALL : options.every((option) => chosen.includes(option.value)));
   const text = () => {
     if (every && isAll() && options.length !== 1) return "All";
     const found = chosen.map((value) => options.find((option) => option.value === value)?.text ?? value);

@@ -17,10 +17,21 @@ function countOf({ fields, columns }) {
   return at < 0 || !columns[at]?.length ? 0 : columns[at][0];
 }
 
+// What a link chooses: a channel's name has that of its unit (plant.unit_of). What people don't see, no link changes.
+function fromLink(definitions, variables) {
+  const shown = definitions.filter((one) => one.hide !== 2).map((one) => one.name);
+  const wanted = Object.fromEntries(shown.filter((name) => name in variables).map((name) => [name, variables[name]]));
+  if (variables.channel && (shown.includes("channel") || !wanted.unit)) {
+    wanted.unit = variables.channel.map((name) => name.replace(/\/[^/]*$/, ""));
+  }
+  return wanted;
+}
+
 export class Variables {
-  constructor(definitions, wanted, holder, onchange) {
+  constructor(definitions, variables, holder, onchange) {
     this.definitions = definitions;
-    this.wanted = wanted;
+    this.wanted = fromLink(definitions, variables);
+    this.problems = []; // with what the link chooses
     this.values = {};
     this.options = {};
     this.totals = {};
@@ -41,7 +52,8 @@ export class Variables {
 
   async #fill(one, question) {
     const before = this.#whole(one) ? [] : this.values[one.name] || []; // All stays All, of whatever there is now
-    const chosen = (this.wanted[one.name] || before).filter((value) => value !== ALL);
+    const linked = (this.wanted[one.name] || []).filter((value) => value !== ALL && value !== "");
+    const chosen = linked.length ? linked : before;
     if (one.type === "query") {
       const [options, total] = await this.#asked(one, question, "", chosen);
       this.options[one.name] = options;
@@ -53,7 +65,11 @@ export class Variables {
       return;
     }
     const legal = this.options[one.name].map((option) => option.value);
-    const wanted = chosen.filter((value) => legal.includes(value));
+    const unknown = linked.filter((value) => !legal.includes(value));
+    for (const value of unknown) this.problems.push(`The list ${one.label || one.name} has no “${value}”.`);
+    const known = chosen.filter((value) => legal.includes(value));
+    // Rather than others, nothing is shown for names that there are not.
+    const wanted = known.length || one.type === "custom" ? known : unknown;
     delete this.wanted[one.name];
     const every = one.includeAll && one.multi;
     const all = this.totals[one.name] > legal.length ? [ALL] : legal;
@@ -76,7 +92,8 @@ export class Variables {
   // Whether all values are chosen.
   #whole(one) {
     const values = this.values[one.name];
-    return one.includeAll && one.multi && (values?.[0] === ALL || values?.length === this.options[one.name]?.length);
+    const isChosen = (option) => values?.includes(option.value);
+    return one.includeAll && one.multi && (values?.[0] === ALL || this.options[one.name]?.every(isChosen));
   }
 
   #draw(question) {
@@ -114,9 +131,9 @@ export class Variables {
     return Object.fromEntries(Object.entries(values).map(([name, some]) => [name, some.map((value) => named(name, value))]));
   }
 
-  // What belongs into the address: not what is hidden, and not All.
+  // What belongs into the address: not what is hidden, not All, and not what stands for nothing.
   shown() {
     const kept = this.definitions.filter((one) => one.hide !== 2 && !this.#whole(one));
-    return Object.fromEntries(kept.map((one) => [one.name, this.values[one.name] || []]));
+    return Object.fromEntries(kept.map((one) => [one.name, (this.values[one.name] || []).filter((value) => value !== "")]));
   }
 }

@@ -145,6 +145,55 @@ async def test_menu_keeps_the_unit(browser: Browser, page: str) -> None:
     assert look.wrong == []
 
 
+_NOT_THERE = "The list {} has no “{}”."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("uid", "link", "shown", "problem"),
+    [
+        ("channel", {"channel": "meters/boiler1/fuel"}, ["meters/boiler1", "fuel"], ""),
+        ("channel", {"unit": UNIT, "channel": "meters/boiler1/fuel"}, ["meters/boiler1", "fuel"], ""),
+        ("channel", {"unit": "meters/boiler1"}, ["meters/boiler1", "fuel"], ""),
+        ("unit", {"channel": "meters/boiler1/fuel"}, ["meters/boiler1"], ""),
+        ("unit", {"unit": "meters/boiler1", "channel": CHANNEL}, ["meters/boiler1"], ""),
+        ("plant", {"unit": UNIT}, ["All"], ""),
+        ("plant", {"area": "meters"}, ["meters"], ""),
+        ("channel", {"channel": f"{UNIT}/none"}, [UNIT, f"{UNIT}/none"], _NOT_THERE.format("Channel", f"{UNIT}/none")),
+        ("unit", {"unit": "none"}, ["none"], _NOT_THERE.format("Unit", "none")),
+        ("forensics", {"unit": "none"}, ["none"], _NOT_THERE.format("Unit", "none")),
+        ("plant", {"area": "none"}, ["none"], _NOT_THERE.format("Area", "none")),
+        ("health", {"installation": "none"}, ["none"], _NOT_THERE.format("Installation", "none")),
+        ("storage", {"installation": "none"}, ["none"], _NOT_THERE.format("Installation", "none")),
+        ("channel", {"compare": "7"}, [UNIT, "pressure", "an hour earlier"], _NOT_THERE.format("Compare with", "7")),
+        ("plant", {"source": "plc"}, ["All"], "No dashboard has a variable “source”."),
+    ],
+)
+async def test_link_shows_what_it_names_or_says_that_there_is_none(
+    browser: Browser, page: str, uid: str, link: dict[str, str], shown: list[str], problem: str
+) -> None:
+    look = await open_page(browser, page)
+    await look.open(f"plantlog-{uid}", **link)
+    assert (await look.page.locator("#variables .chosen").all_inner_texts())[: len(shown)] == shown
+    assert await look.page.locator("#problem").inner_text() == problem
+    assert not [state for state in (await look.states()).values() if state not in ("shown", "empty")]
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_problem_of_a_link_ends_with_a_choice(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", channel=f"{UNIT}/none")
+    assert (await look.states())["Trend"] == "empty"
+    await look.page.locator("#variables .chosen").nth(1).click()
+    await look.page.get_by_role("option", name="steam_flow").click()
+    await look.page.locator("html[data-changed=channel]").wait_for(state="attached")
+    await look.wait_until_loaded()
+    assert not await look.page.locator("#problem").is_visible()
+    assert (await look.states())["Trend"] == "shown"
+    assert f"var-channel={UNIT}/steam_flow".replace("/", "%2F") in look.page.url
+
+
 @pytest.mark.slow
 async def test_dragging_zooms_the_time_range(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
