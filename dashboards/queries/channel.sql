@@ -125,16 +125,22 @@ SELECT 100 * coalesce(
 FROM missing AS m;
 
 -- name: curve
-SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
-ORDER BY d.time;
+-- Without a value there are no rows: Grafana would draw axes with nothing in between.
+WITH points AS MATERIALIZED (
+    SELECT d.time, d.low, d.high, d.mean
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+    WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
+)
+SELECT p.time, p.low AS "lowest", p.high AS "highest", p.mean AS "mean"
+FROM points AS p
+WHERE EXISTS (SELECT FROM points AS k WHERE k.low IS NOT NULL)
+ORDER BY p.time;
 
 -- name: earlier
 -- An earlier time range of the same length, shifted onto the selected one; of a counter the rate, as in now_beside.
--- Without a value in it there are no rows: Grafana would draw axes with nothing in between.
+-- Without a value in it there are no rows, as in curve.
 WITH
 points AS MATERIALIZED (
     SELECT d.time, d.mean AS value
@@ -339,10 +345,13 @@ FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
 ORDER BY m.time DESC;
 
 -- name: limits
--- The limits of the channel's values, from end to end of the chart.
+-- The limits of the channel's values, from end to end of the chart, if there is a value beside them.
 SELECT t.time, 'limit ' || l.limit_name AS metric, l.threshold AS value
 FROM plant.channel AS c
 JOIN plant.alarm_limit AS l ON l.channel_id = c.id
 CROSS JOIN (VALUES ($__timeFrom()::timestamptz), ($__timeTo()::timestamptz)) AS t (time)
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text' AND l.limit_name IN ('lolo', 'lo', 'hi', 'hihi')
+  AND EXISTS (SELECT FROM plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+                                            plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+              WHERE d.low IS NOT NULL)
 ORDER BY t.time, l.limit_name;

@@ -82,9 +82,8 @@ SELECT (SELECT count(*) FROM beginnings AS b WHERE b.begins_outage) AS "Outages"
 -- name: curves
 -- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest
 -- value of each step, so that no peak is lost: in this order while the mean rises. Each step has two rows, since
--- Grafana breaks a line where only another one has a row.
-SELECT s.time + p.later AS time, regexp_replace(s.name, '^.*/', '') AS metric, p.value
-FROM (
+-- Grafana breaks a line where only another one has a row. Without a value there are no rows, as in 3 Channel.
+WITH points AS MATERIALIZED (
     SELECT c.id, c.name, d.time, d.low, d.high, d.mean < lag(d.mean) OVER (PARTITION BY c.id ORDER BY d.time) AS falls
     FROM (
         SELECT c.id, c.name
@@ -96,13 +95,16 @@ FROM (
         ORDER BY c.id LIMIT 12
     ) AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
-) AS s
+                                   least(800, plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms))) AS d
+)
+SELECT s.time + p.later AS time, regexp_replace(s.name, '^.*/', '') AS metric, p.value
+FROM points AS s
 CROSS JOIN LATERAL (
     SELECT INTERVAL '0' AS later, CASE WHEN s.falls THEN s.high ELSE s.low END AS value
     UNION ALL
-    SELECT $__interval_ms * INTERVAL '2 milliseconds', CASE WHEN s.falls THEN s.low ELSE s.high END
+    SELECT $__interval_ms * INTERVAL '0.5 milliseconds', CASE WHEN s.falls THEN s.low ELSE s.high END
 ) AS p
+WHERE EXISTS (SELECT FROM points AS k WHERE k.low IS NOT NULL)
 ORDER BY 1, s.id;
 
 -- name: states
@@ -180,19 +182,38 @@ ORDER BY e.time DESC
 LIMIT 100;
 
 -- name: gap_bands
--- Gaps of whole sources, in which all their channels are missing.
+-- The gaps at which the curves break (chart_gaps): a band for each, whatever the number of channels. series: the curves
+-- that have it, one in a line; the viewer shades only the charts that have one of them.
+WITH drawn AS (
+    SELECT c.id, c.source_id, c.metric
+    FROM (
+        SELECT c.id, c.source_id, regexp_replace(c.name, '^.*/', '') AS metric,
+               row_number() OVER (PARTITION BY c.unit, plant.scale_power(c.range_lo, c.range_hi) ORDER BY c.id) AS n
+        FROM plant.channel AS c
+        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND plant.unit_of(c.name) = ${unit:sqlstring}
+          AND $__installationFilter(c.source_id)
+    ) AS c
+    WHERE c.n <= 12
+)
 SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
        least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
-       s.name || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
-FROM plant.gap AS g
+       CASE WHEN EXISTS (SELECT FROM plant.gap AS w
+                         WHERE w.source_id = g.source_id AND w.channel_id IS NULL AND w.from_time = g.from_time)
+            THEN s.name
+            ELSE array_to_string(g.metrics[:3], ', ') || CASE WHEN g.n > 3 THEN ' and ' || g.n - 3 || ' more' ELSE '' END
+       END || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text,
+       array_to_string(g.metrics, E'\n') AS series, 'gap' AS tags
+FROM (
+    SELECT d.source_id, g.from_time, g.to_time, g.reason, g.detail, array_agg(d.metric ORDER BY d.id) AS metrics,
+           count(*) AS n
+    FROM drawn AS d
+    CROSS JOIN LATERAL plant.chart_gaps(d.id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
+    WHERE NOT g.backfilled
+    GROUP BY d.source_id, g.from_time, g.to_time, g.reason, g.detail
+) AS g
 JOIN plant.source AS s ON s.id = g.source_id
-WHERE g.channel_id IS NULL AND g.backfilled_at IS NULL AND g.to_time IS DISTINCT FROM g.from_time
-  AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
-  AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
-  AND EXISTS (SELECT FROM plant.channel AS c
-              WHERE c.source_id = g.source_id AND plant.unit_of(c.name) = ${unit:sqlstring})
 ORDER BY g.from_time DESC
-LIMIT 200;
+LIMIT 500;
 
 -- name: alarms
 SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",

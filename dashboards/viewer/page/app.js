@@ -168,8 +168,14 @@ function regions(answer, iconColor) {
   if (!answer) return [];
   const { fields, columns } = answer;
   const column = (name) => columns[fields.findIndex((field) => field.name.toLowerCase() === name)] || [];
-  const [from, to, text] = [column("time"), column("timeend"), column("text")];
-  return from.map((time, row) => ({ from: time, to: to[row] ?? time, text: rezoned(text[row] || ""), shade: colour(iconColor) }));
+  const [from, to, text, series] = [column("time"), column("timeend"), column("text"), column("series")];
+  return from.map((time, row) => ({
+    from: time,
+    to: to[row] ?? time,
+    text: rezoned(text[row] || ""),
+    series: series[row]?.split("\n"), // the curves that it is of; undefined: all
+    shade: colour(iconColor),
+  }));
 }
 
 function say(message) {

@@ -113,7 +113,7 @@ export class Panel {
     this.answers = answers;
     this.drawnRange = range;
     this.#warn(Object.values(answers).map(({ notice }) => notice).find(Boolean));
-    if (empty(answers)) return this.#say(this.definition.fieldConfig.defaults.noValue, "empty");
+    if (empty(answers)) return this.#sayWhyEmpty(range);
     const context = {
       range: { ...range, ...this.context.bounds() },
       variables: this.variables(),
@@ -127,7 +127,7 @@ export class Panel {
     this.removed = null;
     const scrolled = this.body.scrollTop;
     if (!made) {
-      this.#say(this.definition.fieldConfig.defaults.noValue, "empty");
+      this.#sayWhyEmpty(range);
     } else if (made.placed) {
       replace(this.body, made.node);
       this.removed = made.placed();
@@ -143,6 +143,14 @@ export class Panel {
   #warn(notice) {
     this.node.querySelector(".notice")?.remove();
     if (notice) this.body.before(element("p", { class: "notice", title: notice }, notice));
+  }
+
+  // With the gaps that are as long as the time that is shown.
+  #sayWhyEmpty({ since, until }) {
+    const regions = this.definition.type === "timeseries" ? this.context.regions() : [];
+    const reasons = regions.filter(({ from, to }) => from <= since && to >= until).map(({ text }) => text);
+    const { noValue } = this.definition.fieldConfig.defaults;
+    this.#say([noValue, ...reasons.slice(0, 3)].join(". "), "empty");
   }
 
   #say(message, state) {

@@ -1,7 +1,8 @@
 -- chart_rates: the points of a chart of how fast a counter increases
 --
 -- Not a question; the dashboards use it. A step is at least a minute long and ends with its last reading: the rate is
--- that since the last reading before the step, whenever that was.
+-- that since the last reading before the step, whenever that was. A step without a reading has no row; in a gap of
+-- plant.chart_gaps that was not backfilled, it has one without a rate.
 --
 -- Parameters
 --   channel  int          id
@@ -30,10 +31,23 @@ increase AS (
     CROSS JOIN LATERAL plant.increases_between(
         INTERVAL '1 hour', date_bin(w.step, since, '2000-01-01 00:00:00+00'), until) AS i
     WHERE w.step >= INTERVAL '1 hour' AND i.channel_id = channel
+),
+rates AS (
+    SELECT b.time, sum(i.increase) / nullif(sum(i.seconds), 0) AS rate
+    FROM increase AS i
+    CROSS JOIN LATERAL (SELECT date_bin(i.step, i.bucket, '2000-01-01 00:00:00+00') AS time) AS b
+    GROUP BY b.time
+),
+lost_steps AS (
+    SELECT DISTINCT t.time
+    FROM width AS w
+    CROSS JOIN plant.chart_gaps(channel, since, least(until, now())) AS g
+    CROSS JOIN LATERAL generate_series(date_bin(w.step, greatest(g.from_time, since), '2000-01-01 00:00:00+00'),
+                                       least(g.to_time, until, now()) - INTERVAL '1 microsecond', w.step) AS t (time)
+    WHERE NOT g.backfilled AND NOT EXISTS (SELECT FROM rates AS r WHERE r.time = t.time)
 )
-SELECT b.time, sum(i.increase) / nullif(sum(i.seconds), 0)
-FROM increase AS i
-CROSS JOIN LATERAL (SELECT date_bin(i.step, i.bucket, '2000-01-01 00:00:00+00') AS time) AS b
-GROUP BY b.time
-ORDER BY b.time
+SELECT r.time, r.rate FROM rates AS r
+UNION ALL
+SELECT l.time, NULL FROM lost_steps AS l
+ORDER BY time
 $$;

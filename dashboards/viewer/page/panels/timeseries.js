@@ -187,7 +187,7 @@ export function timeseries(panel, answers, context) {
   const names = fields.map((field) => field.name);
   const configs = fields.map((field) => configOf(panel, field, extra));
   const stacked = configs.some((config) => config.custom.stacking?.mode === "normal");
-  const regions = context.regions;
+  const regions = context.regions.filter(({ series }) => !series || names.some((name) => series.includes(name)));
   const first = configs[0] || configOf(panel, { name: "" }, extra);
   const holder = element("div", { class: "chart" });
   const below = legend(panel, configs, names, raw);

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Route
 
 from dashboards.viewer.library import Library
 from tests.database import Database, prepared
-from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
+from tests.integration.dashboards.viewer.browser_page import BrowserPage, open_page, running_browser
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
 from tests.integration.dashboards.viewer.serving import reading, served
 from tests.waiting import PATIENCE
@@ -255,20 +255,36 @@ async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
     assert look.wrong == []
 
 
-@pytest.mark.slow
-async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None:
-    look = await open_page(browser, page)
-    await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
-    over = look.page.locator("[data-panel] .u-over").first
+async def _tips(look: BrowserPage, title: str) -> str:
+    """All that the tip says where the pointer passes over a chart."""
+    over = look.page.locator(f"section.panel:has(h2:text-is('{title}')) .u-over")
     await over.scroll_into_view_if_needed()
     box = await over.bounding_box()
     assert box is not None
     output = ""
+    for part in range(2, 100, 2):
+        await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
+        output += await look.page.locator("#tip").inner_text()
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("uid", "title", "reason"),
+    [
+        ("plantlog-channel", "Trend", "disconnected – no route"),
+        ("plantlog-unit", "bar", "plc: disconnected – no route"),
+        ("plantlog-unit", "%", "oxygen: poll_failed – no answer"),
+    ],
+)
+async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str, uid: str, title: str, reason: str) -> None:
+    look = await open_page(browser, page)
+    await look.open(uid, since="now-30m", **_SHOWN[uid])
     async with asyncio.timeout(PATIENCE):
-        while "disconnected – no route" not in output:
-            for part in range(2, 100, 4):
-                await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
-                output += await look.page.locator("#tip").inner_text()
+        while reason not in await _tips(look, title):
+            pass
+    if uid == "plantlog-unit":
+        assert "oxygen: poll_failed" not in await _tips(look, "bar"), "a curve of another chart"
 
 
 @pytest.mark.slow

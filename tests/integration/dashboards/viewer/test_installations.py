@@ -149,7 +149,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("unit states", "metric", {"running"}, {"open"}),
     ("unit channels", "Channel", {"speed", "running"}, {"weight", "tare", "open"}),
     ("unit events", "Channel", {"speed", "running"}, {"weight", "tare", "open"}),
-    ("unit gap_bands", "text", {"north-plc: north-plc"}, {"south-plc: south-plc"}),
+    ("unit gap_bands", "text", {"north-plc: north-plc"}, {"south-plc: south-plc", "tare: poll_failed"}),
     ("unit alarms", "Active alarms", {1}, {2}),
     ("channel channels", "__text", {"speed", "running"}, {"weight", "tare", "open"}),
     ("storage retention", "Class", {"default"}, {"south: default"}),

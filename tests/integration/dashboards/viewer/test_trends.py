@@ -105,6 +105,79 @@ async def test_lines_of_a_chart_have_rows_at_the_same_times(panels: Panels) -> N
     assert set(found["time"]) == set(two["time"])
 
 
+_CUT = """
+WITH
+cut AS (
+    INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason, detail)
+    SELECT c.source_id, c.id, $1::timestamptz - g.ago * INTERVAL '1 s',
+           $1::timestamptz - (g.ago - $2) * INTERVAL '1 s', 'stale', 'no keep-alive'
+    FROM plant.channel AS c CROSS JOIN unnest(ARRAY[1700, 1490, 1287, 1078, 866]) AS g (ago)
+    WHERE c.name = $3
+    RETURNING channel_id, from_time, to_time
+)
+DELETE FROM plant.samples_raw AS s
+USING cut AS g WHERE g.channel_id = s.channel_id AND s.time > g.from_time AND s.time < g.to_time
+"""
+
+
+@pytest.mark.parametrize(
+    ("dashboard", "title", "channel", "seconds"),
+    [
+        ("unit", "${measure:text}", "pump/house/suction", 46),
+        ("channel", "Trend", "pump/house/suction", 46),
+        ("channel", "Compared with ${compare:text}", "pump/house/suction", 46),
+        ("channel", "Compared with ${compare:text}", "meters/house/energy", 166),  # steps of a minute
+    ],
+)
+async def test_trend_breaks_at_each_gap_and_a_band_says_why(
+    panels: Panels, owner: asyncpg.Connection, dashboard: str, title: str, channel: str, seconds: int
+) -> None:
+    await owner.execute(_CUT, panels.over.until, seconds, channel)
+    await owner.execute("CALL plant.refresh_rollups()")
+    here = _HERE | {"channel": channel}
+    curve = await panels.ask(dashboard, title, **here)
+    (bands,) = (one for one in Library().dashboard(f"plantlog-{dashboard}").annotations() if one.ref == "Gaps")
+    shown = await panels.rows(bands, **here)
+    assert [text.removeprefix("suction: ") for text in shown["text"]] == ["stale – no keep-alive"] * 5
+    times, values = curve["time"], list(curve.values())[-1]
+    for since, until in zip(shown["time"], shown["timeEnd"], strict=True):
+        assert until - since == 1000 * seconds
+        assert any(value is None and since <= time < until for time, value in zip(times, values, strict=True))
+
+
+_PUMPS = """
+WITH pump AS (
+    INSERT INTO plant.channel (name, source_id, address, kind, unit)
+    SELECT 'mill/pump/p' || n, s.id, '', 'analog', 'bar'
+    FROM plant.source AS s CROSS JOIN generate_series(1, 5) AS n WHERE s.name = 'plc'
+    RETURNING id, source_id
+)
+INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)
+SELECT p.source_id, p.id, $1::timestamptz - INTERVAL '20 min', $1::timestamptz - INTERVAL '10 min', 'stale'
+FROM pump AS p
+UNION ALL
+SELECT s.id, NULL, $1::timestamptz - INTERVAL '5 min', NULL, 'disconnected' FROM plant.source AS s WHERE s.name = 'plc'
+"""
+
+
+async def test_gap_of_many_channels_is_one_band(panels: Panels, owner: asyncpg.Connection) -> None:
+    await owner.execute(_PUMPS, panels.over.until)
+    (bands,) = (one for one in Library().dashboard("plantlog-unit").annotations() if one.ref == "Gaps")
+    shown = await panels.rows(bands, **_HERE | {"unit": "mill/pump"})
+    assert shown["text"] == ["plc: disconnected", "p1, p2, p3 and 2 more: stale"]
+    assert shown["series"] == ["p1\np2\np3\np4\np5"] * 2
+
+
+async def test_trend_without_values_has_no_rows(panels: Panels, owner: asyncpg.Connection) -> None:
+    """For rows without values, Grafana and the viewer draw axes and say nothing."""
+    await owner.execute("DELETE FROM plant.samples_raw")
+    await owner.execute("CALL plant.refresh_rollups()")
+    here = _HERE | {"channel": "pump/house/suction"}
+    assert not (await panels.ask("unit", "${measure:text}", **here))["time"]
+    for ref in ("A", "Limits"):
+        assert not (await panels.ask("channel", "Trend", ref, **here))["time"]
+
+
 async def test_trend_shows_the_limits_of_values(panels: Panels) -> None:
     limits = rows(await panels.ask("channel", "Trend", "Limits", channel="pump/house/suction"))
     assert {(row["metric"], row["value"]) for row in limits} == {("limit hi", 8), ("limit lo", 1)}
