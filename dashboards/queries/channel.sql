@@ -17,11 +17,17 @@ FROM (
 ORDER BY u.id;
 
 -- name: viewer
--- Where Grafana finds plantlog's viewer.
-SELECT s.value AS __text, s.value AS __value FROM plant.setting AS s WHERE s.key = 'viewer_url'
+-- Where a browser finds the viewer of the installation whose channel this is: it reads that one's archive.
+WITH viewer AS (
+    SELECT i.viewer_url AS url
+    FROM plant.channel AS c
+    JOIN plant.source AS s ON s.id = c.source_id
+    JOIN plant.installation AS i ON i.id = s.installation_id
+    WHERE c.name = ${channel:sqlstring} AND i.viewer_url IS NOT NULL
+)
+SELECT v.url AS __text, v.url AS __value FROM viewer AS v
 UNION ALL
-SELECT 'http://127.0.0.1:9110', 'http://127.0.0.1:9110'
-WHERE NOT EXISTS (SELECT FROM plant.setting AS s WHERE s.key = 'viewer_url');
+SELECT 'http://127.0.0.1:9110', 'http://127.0.0.1:9110' WHERE NOT EXISTS (SELECT FROM viewer AS v);
 
 -- name: unit
 -- The unit of measure as a suffix: otherwise Grafana reads m, h, d and s as units of time. It is the unit at the end of

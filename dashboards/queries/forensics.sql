@@ -28,6 +28,21 @@ CROSS JOIN LATERAL (
 ) AS w
 WHERE h.ids IS NOT NULL;
 
+-- name: viewer
+-- As in 3 Channel. If several installations have channels of this unit, it is that of the first one.
+WITH viewer AS (
+    SELECT i.viewer_url AS url
+    FROM plant.channel AS c
+    JOIN plant.source AS s ON s.id = c.source_id
+    JOIN plant.installation AS i ON i.id = s.installation_id
+    WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
+      AND $__installationFilter(c.source_id) AND i.viewer_url IS NOT NULL
+    ORDER BY c.id LIMIT 1
+)
+SELECT v.url AS __text, v.url AS __value FROM viewer AS v
+UNION ALL
+SELECT 'http://127.0.0.1:9110', 'http://127.0.0.1:9110' WHERE NOT EXISTS (SELECT FROM viewer AS v);
+
 -- name: timeline
 SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", unit_of(c.name) AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"

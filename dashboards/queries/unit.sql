@@ -200,8 +200,9 @@ SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
        CASE WHEN EXISTS (SELECT FROM plant.gap AS w
                          WHERE w.source_id = g.source_id AND w.channel_id IS NULL AND w.from_time = g.from_time)
             THEN s.name
-            ELSE array_to_string(g.metrics[:3], ', ') || CASE WHEN g.n > 3 THEN ' and ' || g.n - 3 || ' more' ELSE '' END
-       END || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text,
+            ELSE array_to_string(g.metrics[:3], ', ')
+                 || CASE WHEN g.n > 3 THEN ' and ' || g.n - 3 || ' more' ELSE '' END END
+       || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text,
        array_to_string(g.metrics, E'\n') AS series, 'gap' AS tags
 FROM (
     SELECT d.source_id, g.from_time, g.to_time, g.reason, g.detail, array_agg(d.metric ORDER BY d.id) AS metrics,

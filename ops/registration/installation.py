@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
+from core.config.https import viewer_url
 from core.errors import OperationError
 from core.files import write_atomically
 from core.installation import Installation, find, installation_of, installations
@@ -84,6 +85,7 @@ async def claim(
         queries["upsert_installation"], own_id, plant.name, plant.sealing.enabled, plant.archive.location
     )
     await connection.execute(queries["update_notifies_from"], own_id, plant.notify is not None)
+    await connection.execute(queries["update_viewer_url"], own_id, viewer_url(plant))
     await connection.execute(queries["adopt"], own_id)
     return own_id, taken_over
 

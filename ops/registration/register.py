@@ -12,7 +12,6 @@ from uuid import UUID
 
 import asyncpg
 
-from core.config.https import viewer_url
 from core.config.model import Plant
 from core.database import connected
 from core.errors import OperationError
@@ -240,7 +239,6 @@ def _settings(plant: Plant) -> list[tuple[str, str | None]]:
         ("compression", storage.compression),
         ("lateness", f"{storage.lateness:g}"),  # s
         ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
-        ("viewer_url", viewer_url(plant)),
     ]
 
 

@@ -83,6 +83,10 @@ UPDATE plant.installation AS i
 SET notifies_from = CASE WHEN $2::boolean THEN clock_timestamp() END
 WHERE i.id = $1 AND (i.notifies_from IS NOT NULL) <> $2::boolean;
 
+-- name: update_viewer_url
+-- Where browsers find the viewer of installation $1.
+UPDATE plant.installation AS i SET viewer_url = $2 WHERE i.id = $1 AND i.viewer_url IS DISTINCT FROM $2;
+
 -- name: select_sealing
 SELECT i.sealing FROM plant.installation AS i WHERE i.id = $1;
 

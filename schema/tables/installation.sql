@@ -23,7 +23,8 @@ CREATE TABLE plant.installation (
     sealing       boolean     NOT NULL DEFAULT false,
     archive_from  timestamptz,
     archive_location text,
-    notifies_from timestamptz
+    notifies_from timestamptz,
+    viewer_url    text
 );
 COMMENT ON TABLE plant.installation IS
     'State folders that are registered in this database, with the name of their plant.';
@@ -38,6 +39,7 @@ COMMENT ON COLUMN plant.installation.archive_from IS
 COMMENT ON COLUMN plant.installation.archive_location IS 'Where it archives them, as configured.';
 COMMENT ON COLUMN plant.installation.notifies_from IS
     'Alarms that were recorded since then are sent: notifications were enabled. NULL: none are sent.';
+COMMENT ON COLUMN plant.installation.viewer_url IS 'Where browsers find its viewer. NULL: 1.0 started it last.';
 GRANT ALL ON plant.installation TO plant_owner;
 
 -- Where an installation runs. Without this, a copy of its state folder would register and write as the same

@@ -58,8 +58,9 @@ async def test_options_that_the_database_needs_are_in_its_tables(database: Datab
     state = state_in(tmp_path)
     settings = (
         "SELECT s.key, s.value FROM plant.setting AS s"
-        " WHERE s.key IN ('compression', 'lateness', 'disk_budget', 'viewer_url')"
+        " WHERE s.key IN ('compression', 'lateness', 'disk_budget')"
         " UNION ALL SELECT 'sealing', i.sealing::text FROM plant.installation AS i"
+        " UNION ALL SELECT 'viewer_url', i.viewer_url FROM plant.installation AS i"
     )
     classes = (
         "SELECT c.name, c.raw::text, c.minute::text, c.hour::text, c.event::text FROM plant.retention_class AS c"

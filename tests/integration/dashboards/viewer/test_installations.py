@@ -21,8 +21,9 @@ from tests.integration.dashboards.viewer.sample_plant import NOW, SINCE
 _IDS = {"north": "10000000-0000-4000-8000-000000000000", "south": "20000000-0000-4000-8000-000000000000"}
 _OVER = TimeRange(SINCE, NOW, 5000)
 _FILL = f"""
-INSERT INTO plant.installation (id, plant, class_prefix, number)
-VALUES ('{_IDS["north"]}', 'north', '', 1), ('{_IDS["south"]}', 'south', '20000000:', 2);
+INSERT INTO plant.installation (id, plant, class_prefix, number, viewer_url)
+VALUES ('{_IDS["north"]}', 'north', '', 1, 'http://north:9110'),
+       ('{_IDS["south"]}', 'south', '20000000:', 2, 'http://south:9210');
 INSERT INTO plant.source (name, kind, address, state, state_since, installation_id)
 SELECT i.plant || '-plc', 'modbus', '', CASE i.plant WHEN 'north' THEN 'connected' ELSE 'disconnected' END,
        '{NOW}'::timestamptz - INTERVAL '1 day', i.id FROM plant.installation AS i;
@@ -153,6 +154,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("unit alarms", "Active alarms", {1}, {2}),
     ("channel channels", "__text", {"speed", "running"}, {"weight", "tare", "open"}),
     ("storage retention", "Class", {"default"}, {"south: default"}),
+    ("forensics viewer", "__value", {"http://north:9110"}, {"http://south:9210"}),
 )
 
 
@@ -176,6 +178,16 @@ async def test_panel_shows_the_chosen_installations(
 ) -> None:
     assert set(await _column(reader, query, column, "north")) == north
     assert set(await _column(reader, query, column, "south")) == south
+
+
+async def test_link_leads_to_the_viewer_of_the_channels_installation(reader: Reader) -> None:
+    sql = queries("channel")["viewer"]
+    for channel, viewer in (
+        ("mill/pump/flow", "http://north:9110"),
+        ("quay/crane/load", "http://south:9210"),
+        ("none", "http://127.0.0.1:9110"),
+    ):
+        assert (await reader.query(*expand(sql, {"channel": [channel]}, _OVER))).columns == [[viewer], [viewer]]
 
 
 async def test_several_installations_are_shown_together(reader: Reader) -> None:
