@@ -67,7 +67,7 @@ class Questions:
 
 
 def _answer(state: State, request: Request, limits: Limits, sql: str, parameters: Sequence[object]) -> Any:
-    with portions.answered(state, request, limits) as session:
+    with portions.answer_session(state, request, limits) as session:
         return session.table(sql, parameters)
 
 

@@ -184,7 +184,7 @@ def answer(
             executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        with portions.answered(state, request, replace(limits, narrow=_ADVICE), executor) as session:
+        with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor) as session:
             table = session.table("FROM answer")
             return table, "" if table.num_rows else portions.explain_empty(session, request)
 

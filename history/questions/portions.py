@@ -33,7 +33,9 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 
 
 @contextmanager
-def answered(state: State, request: Request, limits: Limits, executor: Executor | None = None) -> Iterator[Session]:
+def answer_session(
+    state: State, request: Request, limits: Limits, executor: Executor | None = None
+) -> Iterator[Session]:
     """A session in which the answer is the table ``answer``. Raises OperationError or DatabaseError."""
     ends = time.monotonic() + limits.seconds
     with opened(state, limits, request.installation, request.question, executor) as session:

@@ -104,7 +104,7 @@ async def test_question_ends_when_the_browser_goes_on(
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]
     waits, answers = threading.Event(), threading.Event()
-    opened, answered = DayFiles.opened, portions.answered
+    opened, answer_session = DayFiles.opened, portions.answer_session
     stops: list[Future[None]] = []
     outcomes: list[str] = []
 
@@ -117,7 +117,7 @@ async def test_question_ends_when_the_browser_goes_on(
     def noted(state: State, request: Request, limits: Limits) -> Iterator[Session]:
         stops.append(limits.stop)
         try:
-            with answered(state, request, limits) as session:
+            with answer_session(state, request, limits) as session:
                 yield session
         except OperationError as error:
             outcomes.append(str(error))
@@ -125,7 +125,7 @@ async def test_question_ends_when_the_browser_goes_on(
 
     with monkeypatch.context() as slowly:
         slowly.setattr(DayFiles, "opened", slow)
-        slowly.setattr(portions, "answered", noted)
+        slowly.setattr(portions, "answer_session", noted)
         asking = asyncio.create_task(panels(page, "Stuck sensors"))
         assert await asyncio.to_thread(waits.wait, PATIENCE)
         asking.cancel()
