@@ -26,7 +26,7 @@ _CARRIED_COLUMNS = ("area", "known")  # columns that depend on what was before t
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RollupDifference:
     """One column of one bucket that is not what its samples give; None: there is no such row, or it is NULL there."""
 
     relation: str  # samples_1m, samples_1h, states_1m, states_1h, increases_1m, increases_1h
@@ -44,7 +44,7 @@ class VerificationResult:
 
     days: int
     channels: int
-    differences: list[Difference]
+    differences: list[RollupDifference]
 
 
 def verify_rollups(state: State, since: datetime | None = None, until: datetime | None = None) -> VerificationResult:
@@ -75,7 +75,7 @@ async def verify(
     queries = load("rollups")
     days = [row["day"] for row in await connection.fetch(queries["select_days"], since, until)]
     channels = chosen_channels if chosen_channels is not None else await connection.fetch(queries["select_channels"])
-    differences: list[Difference] = []
+    differences: list[RollupDifference] = []
     for day in days:
         for first in range(0, len(channels), _CHANNELS):
             part = channels[first : first + _CHANNELS]
@@ -85,7 +85,7 @@ async def verify(
 
 async def _day(
     connection: asyncpg.Connection[Any], day: datetime, some_channels: Sequence[asyncpg.Record]
-) -> list[Difference]:
+) -> list[RollupDifference]:
     """The differences of some channels on one day."""
     queries = load("rollups")
     channels = [channel["id"] for channel in some_channels]
@@ -98,7 +98,7 @@ async def _day(
         if of_kind := [channel["id"] for channel in some_channels if channel["kind"] == kind]:
             comparisons.append((f"{relation}_1m", f"compare_{word}_minutes", (of_kind, day, day + _DAY)))
             comparisons += [(f"{relation}_1h", f"compare_{word}_hours", (of_kind, hour)) for hour in hours]
-    differences: list[Difference] = []
+    differences: list[RollupDifference] = []
     for relation, query, arguments in comparisons:
         if rows := await connection.fetch(queries[query], *arguments):
             names = {
@@ -109,15 +109,17 @@ async def _day(
     return differences
 
 
-def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Difference]:
+def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[RollupDifference]:
     """Differences, column by column."""
     state = row.get("state")
     if row["found"] is None or row["expected"] is None:
         is_stored = row["found"] is not None
-        return [Difference(relation, channel, row["bucket"], state, "row", is_stored or None, not is_stored or None)]
+        return [
+            RollupDifference(relation, channel, row["bucket"], state, "row", is_stored or None, not is_stored or None)
+        ]
     stored, expected = json.loads(row["found"]), json.loads(row["expected"])
     return [
-        Difference(relation, channel, row["bucket"], state, column, stored[column], expected[column])
+        RollupDifference(relation, channel, row["bucket"], state, column, stored[column], expected[column])
         for column in expected
         if column not in _KEY
         and stored[column] != expected[column]
@@ -148,7 +150,7 @@ def as_json(result: VerificationResult) -> dict[str, Any]:
     return {"channels": result.channels, "days": result.days, "differences": differences}
 
 
-def _format_row(difference: Difference) -> tuple[str, ...]:
+def _format_row(difference: RollupDifference) -> tuple[str, ...]:
     channel = difference.channel if difference.state is None else f"{difference.channel} in state {difference.state:g}"
     values = (difference.found, difference.expected)
     if difference.column == "row":

@@ -598,7 +598,7 @@ def rows_of(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class HourDifference:
     """An hour whose rows are not the sealed ones."""
 
     what: str  # a channel's name, events, gaps
@@ -622,12 +622,12 @@ class Difference:
 
 def compare(
     name: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], actual: Mapping[int, tuple[int, bytes]]
-) -> Iterator[Difference]:
+) -> Iterator[HourDifference]:
     """Hours of one channel, or of the events, that differ."""
     for hour in sorted(set(sealed) | set(actual)):
         was, now = sealed.get(hour, (0, b"")), actual.get(hour, (0, b""))
         if was != now:
-            yield Difference(name, channel_id, hour, was[0], now[0])
+            yield HourDifference(name, channel_id, hour, was[0], now[0])
 
 
 ChannelLabel = tuple[int, str, str]  # since when, µs; name, unit
@@ -808,7 +808,7 @@ class Verdict:
 
     bundle: SealBundle
     problems: list[str]  # of the seals
-    differences: list[Difference]  # of the rows
+    differences: list[HourDifference]  # of the rows
     rows: int
     amended: list[Amendment]  # what later revisions of the seal have otherwise than the first one
 
@@ -867,7 +867,7 @@ def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
         file.close()
 
 
-def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRows) -> Iterator[Difference]:
+def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRows) -> Iterator[HourDifference]:
     require_schema(file, schema_of("samples"))
     kept = dict.fromkeys(amended_hours(bundle.differs), b"")
     names, labels = names_of(bundle.document), labels_of(bundle.document)
@@ -894,21 +894,21 @@ def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRo
             problems.append(f"channel {channel}: the file lacks the digests of its hours")
 
 
-def _events(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
+def _events(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[HourDifference]:
     rows.events = event_hours(file, bundle.day)
     for difference in compare("events", None, bundle.parts[-1].events.by_hour(), event_digests(rows.events)):
         rows.events.pop(difference.hour or 0, None)
         yield difference
 
 
-def _gaps(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
+def _gaps(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[HourDifference]:
     gaps = gaps_in(file)
     if gaps_digest(gaps) != bundle.parts[-1].gaps:
-        yield Difference("gaps", None, None, bundle.seals[-1].gaps, len(gaps))
+        yield HourDifference("gaps", None, None, bundle.seals[-1].gaps, len(gaps))
         return
     rows.gaps = gaps
     if len(gaps) != bundle.seals[-1].gaps:
-        yield Difference("the number of gaps", None, None, bundle.seals[-1].gaps, len(gaps))
+        yield HourDifference("the number of gaps", None, None, bundle.seals[-1].gaps, len(gaps))
 
 
 def report(path: str, verdict: Verdict, anchored: bool) -> str:

@@ -22,7 +22,7 @@ from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.plants import LoadPlant, ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
-from simulator.tags import Plant
+from simulator.tags import SimPlant
 from simulator.truth import MAX_BYTES
 
 # Servers and the database's client are imported where they are used: the other commands answer at once.
@@ -154,7 +154,7 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _plant(arguments: argparse.Namespace) -> Plant:
+def _plant(arguments: argparse.Namespace) -> SimPlant:
     if arguments.replay is not None:
         return ReplayPlant(arguments.replay, arguments.columns, arguments.replay_period)
     if arguments.channels is not None:

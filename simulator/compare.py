@@ -31,7 +31,7 @@ from simulator.compare_samples import (
     NEVER,
     OVERFLOW,
     Comparison,
-    Gaps,
+    RecordedGaps,
     by_channel,
     by_order,
     by_time,
@@ -141,7 +141,7 @@ async def _compare(
         unchanged += [begin + row["number"] - 1 for row in rows]
     excused = by_channel(others[unchanged])
     stored["opcua"] = stored["opcua"][~published(excused, stored["opcua"])]
-    gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or NEVER) for g in gap_rows)
+    gaps = RecordedGaps((index[g["name"]], g["from_us"], g["to_us"] or NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     return {
         "opcua": by_time(counted["opcua"], stored["opcua"], recorded.names, gaps),
@@ -180,7 +180,7 @@ def compare_texts(
     first: dict[str, int],
     window: tuple[int, int],
     index: dict[str, int],
-    gaps: Gaps,
+    gaps: RecordedGaps,
 ) -> Comparison:
     """OPC UA texts by (channel, time), those of devices by order: published if different from the last answer."""
     modbus: dict[str, list[PublishedText]] = {}
@@ -209,7 +209,9 @@ def compare_texts(
     return result
 
 
-def _count_missing_texts(result: Comparison, texts: list[PublishedText], index: dict[str, int], gaps: Gaps) -> None:
+def _count_missing_texts(
+    result: Comparison, texts: list[PublishedText], index: dict[str, int], gaps: RecordedGaps
+) -> None:
     rows = np.zeros(len(texts), ROW)
     for row, text in zip(rows, texts, strict=True):
         row["tag"], row["time"], row["at"] = index[text.name], text.time, text.at
@@ -224,7 +226,7 @@ def _device_texts(
     first: int,
     window: tuple[int, int],
     index: dict[str, int],
-    gaps: Gaps,
+    gaps: RecordedGaps,
 ) -> None:
     times = np.array([text.time for text in sent], np.int64)
     answered: set[int] = set()

@@ -48,7 +48,7 @@ class Comparison:
                 f" published at {row['at']} µs"
             )
 
-    def count_missing(self, names: list[str], rows: NDArray[Any], gaps: Gaps) -> None:
+    def count_missing(self, names: list[str], rows: NDArray[Any], gaps: RecordedGaps) -> None:
         """Count missing ``rows`` (of :data:`ROW`)."""
         recorded = gaps.contain(rows)
         self.missing_recorded += int(recorded.sum())
@@ -56,7 +56,7 @@ class Comparison:
         self.add_examples("missing, no gap", names, rows[~recorded])
 
 
-class Gaps:
+class RecordedGaps:
     """Recorded gaps: merged intervals (µs) by tag."""
 
     def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
@@ -109,7 +109,7 @@ def published(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
     return _positions(keys, stored_keys)[1]
 
 
-def by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:
+def by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: RecordedGaps) -> Comparison:
     """OPC UA and push: the same channel and source timestamp."""
     keys, stored_keys = _keys(truth, stored)
     once = np.append(True, np.diff(stored_keys) > 0)[: len(stored_keys)]
@@ -133,7 +133,7 @@ def by_order(
     first: NDArray[np.int64],
     window: tuple[int, int],
     names: list[str],
-    gaps: Gaps,
+    gaps: RecordedGaps,
     within_us: int,
 ) -> Comparison:
     """Modbus: a sample belongs to the last answer that was sent before it arrived. ``first``: µs, by tag."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from core.config.base import fields_of
 from core.config.sources import Tag
 from core.config.tags import write_rows
-from simulator.tags import Plant, SimTag, node_identifier
+from simulator.tags import SimPlant, SimTag, node_identifier
 
 _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "description")
 _MODBUS_COLUMNS = (
@@ -28,7 +28,7 @@ def devices(tags: list[SimTag]) -> dict[str, list[int]]:
 
 
 def export(
-    plant: Plant,
+    plant: SimPlant,
     folder: Path,
     host: str,
     opcua_port: int,

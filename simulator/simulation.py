@@ -21,7 +21,7 @@ from simulator.faults import SECONDS, Fault, Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.opcua_server import OpcuaServer
 from simulator.registers import Registers
-from simulator.tags import Plant
+from simulator.tags import SimPlant
 from simulator.truth import MAX_BYTES, TruthWriter
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Simulator:
 
     def __init__(
         self,
-        plant: Plant,
+        plant: SimPlant,
         state: Path,
         secure: bool,
         speed: float,
@@ -197,7 +197,7 @@ class Publisher:
 
     def __init__(
         self,
-        plant: Plant,
+        plant: SimPlant,
         server: OpcuaServer,
         faults: Faults,
         truth: TruthWriter | None,

@@ -67,7 +67,7 @@ def tick_for(period: float) -> float:
     return period / math.ceil(period / TICK - 1e-6)
 
 
-class Plant(Protocol):
+class SimPlant(Protocol):
     """A source of published values."""
 
     name: str

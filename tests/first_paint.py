@@ -23,7 +23,7 @@ from core.copy_stream import COLUMNS, copy_stream
 from core.samples import Samples
 from core.timestamps import microseconds
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from dashboards.viewer.server import serve
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
@@ -85,7 +85,7 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
     await _fill(database)
     (folder / "secrets").mkdir()
     (folder / "secrets" / "reader.dsn").write_text(database.reader_dsn)
-    reader, library = Reader(folder), Library()
+    reader, library = ReaderPool(folder), Library()
     rows = []
     async with serve(ViewerOptions(port=free_ports(1)), folder, reader, library) as port, running_browser() as browser:
         for dashboard in library:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.config import certificate_files
-from core.config.addresses.modbus_address import TlsOptions
+from core.config.addresses.modbus_address import ModbusTlsOptions
 from core.config.explain import Fault, shown
 from core.config.sources import ModbusSource
 
 _OPTIONS = ("server_certificate", "accept", "client_certificate_file", "client_key_file")
 
 
-def tls_options(source: ModbusSource) -> TlsOptions | None:
+def tls_options(source: ModbusSource) -> ModbusTlsOptions | None:
     """TLS options of a connection; None: it has no TLS."""
     if not source.address.startswith("tls:") or source.server_certificate is None:
         return None
     client = source.client_certificate_file, source.client_key_file
-    return TlsOptions(source.server_certificate, *client, source.accept)
+    return ModbusTlsOptions(source.server_certificate, *client, source.accept)
 
 
 def contradictions(source: ModbusSource) -> Iterator[Fault]:

@@ -34,7 +34,7 @@ def microseconds(ticks: int) -> int:
     return (ticks - UNIX_EPOCH_TICKS) // 10
 
 
-class Reader:
+class FieldReader:
     """Reads consecutive fields. Every method raises DecodeError if the message is truncated."""
 
     def __init__(self, body: bytes, at: int = 0) -> None:
@@ -260,7 +260,7 @@ class Reader:
         self.status_and_times(mask)
 
 
-def response_header(reader: Reader, expected: int) -> None:
+def response_header(reader: FieldReader, expected: int) -> None:
     """Skip type and ResponseHeader (OPC 10000-4, 7.34); the service result is already checked."""
     actual = reader.node_id()
     if actual != expected:

@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncua import Client, ua
 
 from core.errors import DecodeError, SourceError
-from core.opcua.binary import Reader, response_header
+from core.opcua.binary import FieldReader, response_header
 from core.opcua.service import REFUSED, Operations, checked, operation_limit, read, send
 
 T = TypeVar("T")
@@ -187,19 +187,19 @@ class BrowseResult(NamedTuple):
 
 def browse_results(body: bytes, response: type) -> list[BrowseResult]:
     """The result of each node, or continuation point, that was browsed. Raises DecodeError."""
-    reader = Reader(body)
+    reader = FieldReader(body)
     response_header(reader, _RESPONSES[response])
     return [_result(reader) for _ in range(reader.count(_MIN_RESULT))]
 
 
-def _result(reader: Reader) -> BrowseResult:
+def _result(reader: FieldReader) -> BrowseResult:
     status = ua.StatusCode(reader.uint32())
     point = reader.string()
     references = [_reference(reader) for _ in range(reader.count(_MIN_REFERENCE))]
     return BrowseResult(references, point, "" if status.is_good() else str(status.name))
 
 
-def _reference(reader: Reader) -> Reference:
+def _reference(reader: FieldReader) -> Reference:
     is_property = reader.node_id() == ua.ObjectIds.HasProperty
     reader.skip(1)  # is it forward?
     node = _node(reader)
@@ -211,7 +211,7 @@ def _reference(reader: Reader) -> Reference:
     return Reference(node, intern(name), is_variable, is_property)
 
 
-def _node(reader: Reader) -> ua.NodeId | None:
+def _node(reader: FieldReader) -> ua.NodeId | None:
     """A node of this server, whose identifier may be empty; None: one of another server."""
     encoding = reader.byte()
     namespace = 0

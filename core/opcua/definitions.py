@@ -9,7 +9,7 @@ from asyncua import ua
 from asyncua.ua.ua_binary import nodeid_to_binary
 
 from core.errors import SourceError
-from core.opcua.binary import Reader
+from core.opcua.binary import FieldReader
 from core.opcua.browse import Browser
 from core.opcua.structure import STRUCTURE, Field, Structure
 from core.opcua.text import node_id
@@ -151,7 +151,7 @@ def _empty(read: _Read) -> Structure | str:
     if isinstance(read, str):
         return read
     name, definition = read
-    encoding = node_id(Reader(bytes(nodeid_to_binary(definition.DefaultEncodingId))))
+    encoding = node_id(FieldReader(bytes(nodeid_to_binary(definition.DefaultEncodingId))))
     return Structure(name, encoding, _FORMS[int(definition.StructureType)])
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from core.config.addresses.value_path import Indexes, Path
 from core.errors import DecodeError
-from core.opcua.binary import SIZES, Element, Reader
+from core.opcua.binary import SIZES, Element, FieldReader
 from core.opcua.text import FORMS
 
 STRUCTURE = 22  # the built-in type of a nested structure, and of an extension object of any type
@@ -180,7 +180,7 @@ def _listed(structure: Structure) -> str:
     return f"{', '.join(names[:_MAX_LISTED])}{more}"
 
 
-def union_field(reader: Reader, fields: int) -> int:
+def union_field(reader: FieldReader, fields: int) -> int:
     """Read the number of the field that a union has, from 1; 0: none (OPC 10000-6, 5.2.8). Raises DecodeError."""
     switch = reader.uint32()
     if switch > fields:
@@ -188,7 +188,7 @@ def union_field(reader: Reader, fields: int) -> int:
     return switch
 
 
-def present_fields(reader: Reader, fields: Sequence[Field]) -> list[bool]:
+def present_fields(reader: FieldReader, fields: Sequence[Field]) -> list[bool]:
     """Read the mask of optional fields (OPC 10000-6, 5.2.7); for each field, True if the value has it.
 
     Raises DecodeError.
@@ -203,7 +203,7 @@ def present_fields(reader: Reader, fields: Sequence[Field]) -> list[bool]:
     return present_indexes
 
 
-def read_lengths(reader: Reader, array: Field, size: int | None) -> Indexes:
+def read_lengths(reader: FieldReader, array: Field, size: int | None) -> Indexes:
     """Read the lengths of a field that is an array, of each dimension (OPC 10000-6, 5.2.5). Raises DecodeError.
 
     ``size``: bytes of an element; None: it depends on the value.
@@ -216,7 +216,7 @@ def read_lengths(reader: Reader, array: Field, size: int | None) -> Indexes:
     return lengths
 
 
-def skip(reader: Reader, member: Field, depth: int = 0) -> None:
+def skip(reader: FieldReader, member: Field, depth: int = 0) -> None:
     """Skip a field. Raises DecodeError."""
     size = member.structure.size if member.structure else SIZES.get(member.type)
     count = prod(read_lengths(reader, member, size)) if member.dimensions else 1

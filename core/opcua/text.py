@@ -13,51 +13,51 @@ from uuid import UUID
 
 from core.config.addresses.node_address import escaped
 from core.errors import DecodeError
-from core.opcua.binary import Reader
+from core.opcua.binary import FieldReader
 
 _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
 _LAST_TICKS = 2_650_467_743_990_000_000  # 9999-12-31 23:59:59, which stands for all later times (OPC 10000-6, 5.2.2.5)
 
 
-def _string(reader: Reader) -> str:
+def _string(reader: FieldReader) -> str:
     return reader.string().decode("utf-8", errors="replace")
 
 
-def _date_time(reader: Reader) -> str:
+def _date_time(reader: FieldReader) -> str:
     ticks = min(max(reader.int64(), 0), _LAST_TICKS)
     time = _EPOCH + timedelta(microseconds=ticks // 10)
     fraction = f"{ticks % 10_000_000:07d}".rstrip("0")
     return f"{time:%Y-%m-%dT%H:%M:%S}{'.' + fraction if fraction else ''}Z".rjust(20, "0")
 
 
-def _guid(reader: Reader) -> str:
+def _guid(reader: FieldReader) -> str:
     start = reader.at
     reader.skip(16)
     return str(UUID(bytes_le=bytes(reader.body[start : reader.at])))
 
 
-def _bytes(reader: Reader) -> str:
+def _bytes(reader: FieldReader) -> str:
     return reader.string().hex()
 
 
-def _status(reader: Reader) -> str:
+def _status(reader: FieldReader) -> str:
     return f"0x{reader.uint32():08X}"
 
 
-def _qualified_name(reader: Reader) -> str:
+def _qualified_name(reader: FieldReader) -> str:
     namespace = reader.uint16()
     name = _string(reader)
     return f"{namespace}:{name}" if namespace else name
 
 
-def _localized_text(reader: Reader) -> str:
+def _localized_text(reader: FieldReader) -> str:
     mask = reader.byte()
     if mask & 1:
         reader.string()  # locale
     return _string(reader) if mask & 2 else ""
 
 
-def node_id(reader: Reader) -> str:
+def node_id(reader: FieldReader) -> str:
     """The text form of a NodeId or ExpandedNodeId."""
     encoding = reader.byte()
     form = encoding & 0x3F
@@ -82,9 +82,9 @@ def node_id(reader: Reader) -> str:
     return f"{f'svr={server};' if server else ''}{space}{identifier}"
 
 
-_NAMED: Mapping[int, tuple[str, Callable[[Reader], str]]] = {3: ("s", _string), 4: ("g", _guid), 5: ("b", _bytes)}
+_NAMED: Mapping[int, tuple[str, Callable[[FieldReader], str]]] = {3: ("s", _string), 4: ("g", _guid), 5: ("b", _bytes)}
 
-FORMS: Mapping[int, tuple[str, Callable[[Reader], str]]] = {
+FORMS: Mapping[int, tuple[str, Callable[[FieldReader], str]]] = {
     12: ("String", _string),
     13: ("DateTime", _date_time),
     14: ("Guid", _guid),
@@ -107,7 +107,7 @@ class TextRun(NamedTuple):
     tails: list[int]  # where the bytes after each text begin
 
 
-def text_run(reader: Reader, head: int, tail: int, max_items: int, end_at: int) -> TextRun:
+def text_run(reader: FieldReader, head: int, tail: int, max_items: int, end_at: int) -> TextRun:
     """Read the items whose two encoding bytes are those of the first one. Raises DecodeError.
 
     ``head`` and ``tail``: bytes of an item before its encoding bytes, and after its text. The run has at most

@@ -15,14 +15,14 @@ from core.process.entry import add_arguments, run
 from core.scheduling import lower_priority
 from core.timestamps import now_us
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from dashboards.viewer.server import serve
 
 
 async def run_viewer(settings: ViewerSettings, state: Path, stop: asyncio.Event) -> None:
     """Serve until ``stop``. Runs without the database, too: then the page shows that it is unavailable."""
     since = now_us()
-    reader = Reader(state)
+    reader = ReaderPool(state)
 
     async def report() -> dict[str, Any]:
         try:

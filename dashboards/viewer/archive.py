@@ -49,7 +49,7 @@ class _Interval:
         )
 
 
-class Archive:
+class ArchiveReader:
     """Reader of archived samples that never waits long for the storage."""
 
     def __init__(self, state: Path, seconds: float) -> None:

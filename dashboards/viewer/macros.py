@@ -30,7 +30,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class TimeRange:
+class ChartRange:
     """A time range, and the length of a point in a chart."""
 
     since: datetime
@@ -39,7 +39,7 @@ class TimeRange:
 
 
 def expand(
-    sql: str, variables: Mapping[str, Sequence[str]], time_range: TimeRange, all_values: Mapping[str, str] = _NONE
+    sql: str, variables: Mapping[str, Sequence[str]], time_range: ChartRange, all_values: Mapping[str, str] = _NONE
 ) -> tuple[str, list[object]]:
     """The statement and its parameters; ``all_values``: variable → SQL for all its values.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from core.errors import QueryError
-from dashboards.viewer.macros import MAX_VALUES, TimeRange
+from dashboards.viewer.macros import MAX_VALUES, ChartRange
 
 _MS_OF_YEAR_9999 = 253_402_300_799_000
 _MAX_POINTS = 5000
@@ -45,10 +45,10 @@ class PanelQuery(BaseModel):
         return self
 
     @property
-    def time_range(self) -> TimeRange:
+    def time_range(self) -> ChartRange:
         """The time range; the number of points is limited to what a screen can show."""
         least = max(self.interval, (self.until - self.since) // _MAX_POINTS, 1)
-        return TimeRange(_datetime(self.since), _datetime(self.until), least)
+        return ChartRange(_datetime(self.since), _datetime(self.until), least)
 
 
 def parse_query(body: bytes) -> PanelQuery:

@@ -17,12 +17,12 @@ from core.database import connect
 from core.errors import DatabaseError, OperationError, QueryError
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from dashboards.viewer.library import PanelQuestion
-from dashboards.viewer.macros import TimeRange
+from dashboards.viewer.macros import ChartRange
 from history.questions.request import prepare
 from schema.question_files import questions
 
 if TYPE_CHECKING:
-    from dashboards.viewer.archive import Archive
+    from dashboards.viewer.archive import ArchiveReader
     from dashboards.viewer.questions import Questions
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class _ContendedError(DatabaseError):
     """A query and the removal of what it reads were in each other's way."""
 
 
-class Reader:
+class ReaderPool:
     """Connections to one database, which may be unavailable at any time, even at the start."""
 
     def __init__(self, state: Path, timeouts: Timeouts = TIMEOUTS) -> None:
@@ -70,7 +70,7 @@ class Reader:
         self._state = state
         self._timeouts = timeouts
         self._dsn_file = state / "secrets" / "reader.dsn"
-        self._archive: Archive | None = None
+        self._archive: ArchiveReader | None = None
         self._questions: Questions | None = None
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
@@ -99,7 +99,7 @@ class Reader:
         return answer
 
     async def ask(
-        self, question: PanelQuestion, patterns: Sequence[str], over: TimeRange, sql: str, parameters: list[object]
+        self, question: PanelQuestion, patterns: Sequence[str], over: ChartRange, sql: str, parameters: list[object]
     ) -> Frame:
         """The rows of a query over the answer to a question about channels that match patterns.
 
@@ -139,9 +139,9 @@ class Reader:
             raise DatabaseError("the query failed: see the log of the viewer") from error
 
     # What both import takes its time, and most charts and questions need neither.
-    async def _archive_opened(self) -> Archive:
+    async def _archive_opened(self) -> ArchiveReader:
         module = await asyncio.to_thread(import_module, "dashboards.viewer.archive")
-        self._archive = self._archive or module.Archive(self._state, self._timeouts.archive)
+        self._archive = self._archive or module.ArchiveReader(self._state, self._timeouts.archive)
         return self._archive
 
     async def _questions_opened(self) -> Questions:

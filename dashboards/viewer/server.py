@@ -21,7 +21,7 @@ from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import expand
 from dashboards.viewer.panel_query import PanelQuery, parse_query, search_values
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 
 _MAX_BODY = 256 * 1024
 
@@ -29,7 +29,7 @@ _MAX_BODY = 256 * 1024
 class Viewer:
     """The request handlers."""
 
-    def __init__(self, library: Library, reader: Reader) -> None:
+    def __init__(self, library: Library, reader: ReaderPool) -> None:
         self._library = library
         self._reader = reader
         self._files = page.files()
@@ -144,7 +144,7 @@ def application(viewer: Viewer, access: Access) -> web.Application:
 
 @asynccontextmanager
 async def serve(
-    options: ViewerOptions, state: Path, reader: Reader, library: Library, tls: ServerTls | None = None
+    options: ViewerOptions, state: Path, reader: ReaderPool, library: Library, tls: ServerTls | None = None
 ) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port. Raises OperationError if it cannot be opened.
 

@@ -12,7 +12,7 @@ from history.archive.location import Location
 from history.reading.reader import hour_digests
 from history.standalone import (
     AmendedRows,
-    Difference,
+    HourDifference,
     SealBundle,
     UnverifiableError,
     amended_hours,
@@ -100,7 +100,7 @@ class _Check:
         if not same_meaning(self._files.channels(), self._bundle.document, self._files.folder):
             yield f"{file.path}: the channels are not described as sealed"
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[HourDifference]:
         """Hours whose rows are not the sealed ones."""
         sealed = effective(self._bundle.rows, len(self._bundle.seals) - 1)
         names = names_of(self._bundle.document)
@@ -136,7 +136,7 @@ class _Check:
         if gaps_digest(rows) == parts.gaps:
             self.rows.gaps = rows
         else:
-            yield Difference("gaps", None, None, self._bundle.seals[-1].gaps, len(rows))
+            yield HourDifference("gaps", None, None, self._bundle.seals[-1].gaps, len(rows))
 
 
 def _name(names: Mapping[int, tuple[str, str]], number: int) -> str:

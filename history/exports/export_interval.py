@@ -62,7 +62,7 @@ class IntervalResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ExportInterval:
     """Interval since <= time < until, of channels (patterns; none: of all)."""
 
     since: datetime
@@ -84,7 +84,7 @@ class Interval:
 async def export_interval(
     dsn: str,
     state: State,
-    interval: Interval,
+    interval: ExportInterval,
     to: Path,
     installation: str | None = None,
 ) -> IntervalResult:
@@ -118,7 +118,7 @@ async def export_interval(
 @dataclass(frozen=True, slots=True)
 class _Writer:
     connection: asyncpg.Connection[Any]
-    interval: Interval
+    interval: ExportInterval
     scope: Scope
     selected: set[int] | None  # channels; None: all
     archived: ArchivedDays

@@ -15,7 +15,7 @@ from core.files import file_errors
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from history.imports.fields import bad_input
-from history.imports.portion import Portion, Reader, joined
+from history.imports.portion import FileReader, Portion, joined
 from history.imports.whole_hours import HourCounts
 
 _EXAMPLES = 3
@@ -36,7 +36,7 @@ class Example:
 class Checked:
     """Content of a checked file."""
 
-    reader: Reader
+    reader: FileReader
     sha256: str
     samples: int = 0
     examples: list[Example] = field(default_factory=list)
@@ -60,7 +60,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
+def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
     """Read all of a file. ``keep`` is given each portion that has no error. Raises OperationError.
 
     Two samples of a channel with one time and different contents are an error if they are within one portion, or
@@ -109,7 +109,7 @@ def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> 
     raise bad_input(file, int(portion.line[index]), "time", iso(time), legal)
 
 
-def _check_distinct(file: Path, reader: Reader, ordered: Portion) -> None:
+def _check_distinct(file: Path, reader: FileReader, ordered: Portion) -> None:
     """Raise OperationError for a second, different sample of a channel and time."""
     s = ordered.samples
     differs = (s.bits[1:] != s.bits[:-1]) | (s.status[1:] != s.status[:-1])

@@ -38,8 +38,8 @@ from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import bad_input
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
-from history.imports.portion import Portion, Reader
-from history.imports.store import NO_CHANNEL, Channel, Counts, Store, create_channels
+from history.imports.portion import FileReader, Portion
+from history.imports.store import NO_CHANNEL, Channel, ImportCounts, Store, create_channels
 from history.imports.whole_hours import regroup
 from ingest.push.channels import load_created
 from schema.queries import load
@@ -72,7 +72,7 @@ def run(
         asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
 
 
-def _reader(file: Path, options: Options) -> Reader:
+def _reader(file: Path, options: Options) -> FileReader:
     if is_parquet(file):
         return ParquetFile(file, options)
     if is_line_protocol(file):
@@ -202,7 +202,7 @@ class _Import:
                 raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
         return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets]
 
-    def _event(self, checked: Checked, outcome: str, counts: Counts | None) -> Event:
+    def _event(self, checked: Checked, outcome: str, counts: ImportCounts | None) -> Event:
         detail = {
             "file": checked.file.name,
             "sha256": checked.sha256,
@@ -233,7 +233,7 @@ def _names(names: Sequence[str]) -> str:
     return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES:,} more"
 
 
-def _outcome(counts: Counts) -> str:
+def _outcome(counts: ImportCounts) -> str:
     text = f"{count(counts.new, 'sample')} stored, {counts.stored_before:,} already there"
     if counts.conflicts:
         text += f", {counts.conflicts:,} refused because another value is there (events of type conflict)"

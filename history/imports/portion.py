@@ -57,7 +57,7 @@ def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, byte
     return Portion(Samples(channel, time[rows], value, status), line[rows], bytes_read)
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """Reads a file of one form."""
 
     @property

@@ -47,14 +47,14 @@ NO_CHANNEL = Channel(0, 0)  # of a name without samples
 
 
 @dataclass(slots=True)
-class Counts:
+class ImportCounts:
     """Counts of samples by outcome."""
 
     new: int = 0
     stored_before: int = 0
     conflicts: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ImportCounts) -> None:
         """Add samples."""
         self.new += other.new
         self.stored_before += other.stored_before
@@ -69,7 +69,7 @@ class Store:
     time_out: float
     checked: Checked
     channels: Sequence[Channel]
-    counts: Counts = field(default_factory=Counts)
+    counts: ImportCounts = field(default_factory=ImportCounts)
     _key: bytes = b""
     _parts: int = 0
 
@@ -100,7 +100,7 @@ class Store:
             copy = await self._copy(piece.group) if part.is_whole else None
             work = write(self.connection, piece.group, complete, RepeatingChannels(), copy=copy)
             result = await bounded(self.connection, self.time_out, work)
-            self.counts.add(Counts(result.samples, result.duplicates, result.conflicts))
+            self.counts.add(ImportCounts(result.samples, result.duplicates, result.conflicts))
 
     async def _copy(self, group: Group) -> Copy | None:
         """Way to store whole hours; None: as rows."""
@@ -154,7 +154,7 @@ class Store:
             [packed_content == content for packed_content, content in zip(packed_contents, contents, strict=True)]
         )
         different = sum(content is not None for content in packed_contents) - int(equal.sum())
-        self.counts.add(Counts(-different, int(equal.sum()), different))
+        self.counts.add(ImportCounts(-different, int(equal.sum()), different))
         return _as_spooled(spooled.sequence, batch.part(~equal))
 
 

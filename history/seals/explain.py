@@ -28,7 +28,7 @@ from history.seals.proof import NOTHING, amended_events, amended_gaps, amended_h
 from history.seals.receipts import Receipts, Removal
 from history.seals.report import Finding
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
-from history.standalone import Difference
+from history.standalone import HourDifference
 from schema.queries import load
 
 _CHANNELS = 64  # that are read again at a time
@@ -44,7 +44,7 @@ class Explainer:
     scope: Scope
     receipts: Receipts
 
-    async def explain(self, differences: Sequence[Difference]) -> list[Finding]:
+    async def explain(self, differences: Sequence[HourDifference]) -> list[Finding]:
         """Explain each difference."""
         if not differences:
             return []
@@ -71,11 +71,11 @@ class Explainer:
         ]
 
     async def _explain_additions(
-        self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
+        self, differences: Sequence[HourDifference], reasons: dict[tuple[int | None, int | None, str], str]
     ) -> None:
         """Samples that came, as receipts prove."""
         hours = self.sealed.hours()
-        by_hour: dict[int, dict[int, Difference]] = {}
+        by_hour: dict[int, dict[int, HourDifference]] = {}
         for difference in differences:
             if difference.channel_id is None or difference.hour is None or difference.kind != "added":
                 continue

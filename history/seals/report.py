@@ -7,14 +7,14 @@ from datetime import date
 from typing import Any
 
 from core.formatting import count
-from history.standalone import Amendment, Difference
+from history.standalone import Amendment, HourDifference
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A difference, and what evidence explains it."""
 
-    difference: Difference
+    difference: HourDifference
     explained: str  # empty: nothing does
 
     def describe(self) -> str:

@@ -35,7 +35,7 @@ from history.seals.report import DayReport, Report
 from history.seals.seal_store import ChainHead, SealedDay, chain_problems, sealed_day, seals, seals_of_day
 from history.standalone import (
     AmendedRows,
-    Difference,
+    HourDifference,
     HourDigests,
     Seal,
     amended_hours,
@@ -266,12 +266,12 @@ async def _digests(
 
 def _event_and_gap_differences(
     sealed: SealedDay, events: HourDigests, gaps: Sequence[tuple[Any, ...]]
-) -> list[Difference]:
+) -> list[HourDifference]:
     """Events and gaps that differ."""
     parts = sealed.parts[-1]
     differences = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
     if gaps_digest(gaps) != parts.gaps:
-        differences.append(Difference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
+        differences.append(HourDifference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
     return differences
 
 

@@ -29,7 +29,7 @@ from history.sql.kernels.resampled import MEANS, MOVES, Grid, Movers
 from history.sql.kernels.runs import RUNS, Runs
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SAMPLES, SampleSource
 from history.sql.sources.scan import Scan
 from schema.queries import load
@@ -49,7 +49,7 @@ _RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())]
 class Functions:
     """``channel_ids`` and the others that :meth:`register` names."""
 
-    def __init__(self, reader: Reader, source: SampleSource, failures: list[BaseException]) -> None:
+    def __init__(self, reader: ReaderConnection, source: SampleSource, failures: list[BaseException]) -> None:
         """``failures``: where errors are put that end a query."""
         self._reader = reader
         self._source = source

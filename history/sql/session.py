@@ -25,7 +25,7 @@ from core.folder_lock import folder_lock
 from core.paths import State, temporary_folder
 from history.sql.functions import Functions
 from history.sql.sources.execution import THREADS, Limits
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
 from history.sql.sources.scan import Scans
 from history.sql.sources.tables import tables
@@ -45,7 +45,9 @@ class OutOfMemoryError(OperationError):
 class Session:
     """Queries, one at a time."""
 
-    def __init__(self, connection: Any, reader: Reader, failures: list[BaseException], limits: Limits) -> None:
+    def __init__(
+        self, connection: Any, reader: ReaderConnection, failures: list[BaseException], limits: Limits
+    ) -> None:
         self._connection = connection
         self._reader = reader
         self._failures = failures
@@ -169,7 +171,7 @@ def opened(
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
         with database_errors():
-            reader = Reader(state.dsn("reader"), installation, once=question is not None)
+            reader = ReaderConnection(state.dsn("reader"), installation, once=question is not None)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
             stack.callback(end_executors)  # what reads does not wait for them

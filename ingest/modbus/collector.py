@@ -30,7 +30,7 @@ from ingest.modbus.failures import (
 )
 from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
-from ingest.modbus.transport import Answer, Connections, Device
+from ingest.modbus.transport import Connections, Device, Response
 from ingest.no_data import BAD_NO_DATA
 from ingest.status import RecordedState, SourceStatus
 from ingest.versions import NO_VERSIONS
@@ -49,7 +49,7 @@ class _PollRun:
 
     group: PollGroup
     poll: Poll
-    answers: list[tuple[Block, Answer]] = field(default_factory=list)
+    answers: list[tuple[Block, Response]] = field(default_factory=list)
     unanswered: list[tuple[Block, str]] = field(default_factory=list)  # and the reason
     reconnected: bool = False  # the connection was reopened
 
@@ -270,7 +270,7 @@ class Collector:
     async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
         """Read blocks up to the first failure; return how many were read. Raises ConnectionLost."""
         started, failed = boot_seconds(), None
-        answers: list[Answer] = []
+        answers: list[Response] = []
         try:
             await self._device.read([block.read for block in blocks], answers)
         except (RequestTimeout, ExceptionResponse, DecodeError) as error:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from core import tls
 from core.certificates.identity import identity, key_pem, paths
-from core.config.addresses.modbus_address import ModbusAddress, TlsOptions
+from core.config.addresses.modbus_address import ModbusAddress, ModbusTlsOptions
 from core.errors import SourceError
 from core.timeouts import within
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED, BAD_TIMEOUT, ConnectionLost
@@ -114,7 +114,7 @@ class TlsProtocol(ModbusProtocol):
         return f"the server's certificate is not valid: {words}"
 
 
-def _context(options: TlsOptions, pki: Path) -> ssl.SSLContext:
+def _context(options: ModbusTlsOptions, pki: Path) -> ssl.SSLContext:
     """TLS context of a client. Raises SourceError if a file can't be used."""
     context = tls.trusting(options.server_certificate)
     if "wrong-host" in options.accept:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.addresses import unreachable
-from core.config.addresses.modbus_address import ModbusAddress, TlsOptions, parse
+from core.config.addresses.modbus_address import ModbusAddress, ModbusTlsOptions, parse
 from core.timeouts import within
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import FUNCTIONS, Frame, TcpFramer, registers
@@ -49,7 +49,7 @@ _FAST_SILENCE = 0.00175  # s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Response:
     """The response to one read."""
 
     registers: NDArray[np.uint16]  # or 0/1 per requested bit
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _PendingAnswer:
+class _PendingResponse:
     """A response that a unit may still send: late, or to another master of the line. Times are the loop's s."""
 
     time_out: float  # s
@@ -91,7 +91,7 @@ class Connection:
         self._current_device: Device | None = None
         self._waiters = 0  # number of devices that wait for the connection or use it
         self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
-        self._pending_answers: dict[int, _PendingAnswer] = {}  # by unit id
+        self._pending_responses: dict[int, _PendingResponse] = {}  # by unit id
         self._single_answers = 0
         self._other_master = "", 0.0  # description of its last request, and its time (loop's s)
         self.certificate_ends: datetime | None = None  # of the certificate that a device showed last
@@ -115,7 +115,7 @@ class Connection:
             self._protocol.close()
             self._protocol = None
 
-    async def read(self, device: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
+    async def read(self, device: Device, reads: Sequence[Read], answers: list[Response]) -> None:
         """Read one after another and append the responses to ``answers``, which holds those of the first reads.
 
         Raises RequestTimeout, ExceptionResponse, DecodeError or ConnectionLost if the next read fails.
@@ -124,7 +124,7 @@ class Connection:
             unit_id = reads[len(answers)].unit_id
             await self._until_answered(device, unit_id)
             async with self._in_turn():
-                if unit_id in self._pending_answers:  # since another source's request meanwhile
+                if unit_id in self._pending_responses:  # since another source's request meanwhile
                     continue
                 self._current_device = device
                 protocol = self._protocol
@@ -157,13 +157,13 @@ class Connection:
     async def _until_answered(self, device: Device, unit_id: int) -> None:
         """Wait for a pending response of a unit, up to its limit. Raises ConnectionLost, and RequestTimeout if another
         master goes on asking it."""
-        if unit_id not in self._pending_answers:
+        if unit_id not in self._pending_responses:
             return
         if self._protocol is None:
             async with self._in_turn():
                 if self._protocol is None:
                     await self._connect(device.time_out)
-        pending = self._pending_answers.get(unit_id)
+        pending = self._pending_responses.get(unit_id)
         if pending is None:
             return
         loop = asyncio.get_running_loop()
@@ -174,8 +174,8 @@ class Connection:
             with suppress(TimeoutError), self._waiting():
                 async with asyncio.timeout_at(min(pending.until, limit)):
                     await pending.arrived.wait()
-        if self._pending_answers.get(unit_id) is pending:
-            del self._pending_answers[unit_id]
+        if self._pending_responses.get(unit_id) is pending:
+            del self._pending_responses[unit_id]
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -186,19 +186,19 @@ class Connection:
             self.waited_seconds += asyncio.get_running_loop().time() - began
 
     async def _exchange(
-        self, protocol: ModbusProtocol, device: Device, reads: Sequence[Read], answers: list[Answer]
+        self, protocol: ModbusProtocol, device: Device, reads: Sequence[Read], answers: list[Response]
     ) -> None:
         """Read until another device waits for the connection, or a new connection is needed."""
 
         def follow(pdu: bytes) -> Read | None:
             words = registers(reads[len(answers)], pdu)
             took = protocol.answered_at - protocol.requested_at
-            answers.append(Answer(words, device.clock(), took))
+            answers.append(Response(words, device.clock(), took))
             self.waited_seconds += took
             if len(answers) == len(reads) or self._waiters > 1 or self.closes_after_answer:
                 return None
             following = reads[len(answers)]
-            return None if following.unit_id in self._pending_answers else following
+            return None if following.unit_id in self._pending_responses else following
 
         try:
             await protocol.exchange(reads[len(answers)], device.time_out, follow, device.any_transaction)
@@ -237,9 +237,9 @@ class Connection:
             raise ConnectionLost(f"connect: {unreachable(self.address, error)}") from error
         self._protocol = protocol
         if not self._address.rtu:
-            self._pending_answers.clear()
+            self._pending_responses.clear()
         elif self._address.scheme == "rtu+tcp":  # a late response of the old connection may come on the new one
-            for pending in self._pending_answers.values():
+            for pending in self._pending_responses.values():
                 pending.own_until = loop.time() + pending.time_out
         return protocol
 
@@ -269,16 +269,16 @@ class Connection:
         """Note an unexpected response of a unit; True: one was pending."""
         if self._current_device is not None:
             self._current_device.late()
-        was_pending = unit_id in self._pending_answers
+        was_pending = unit_id in self._pending_responses
         if was_pending:
-            self._pending_answers[unit_id].response(asyncio.get_running_loop().time())
+            self._pending_responses[unit_id].response(asyncio.get_running_loop().time())
         return was_pending
 
-    def _pending(self, unit_id: int, time_out: float) -> _PendingAnswer:
+    def _pending(self, unit_id: int, time_out: float) -> _PendingResponse:
         """Pending responses of a unit, to be added to."""
-        pending = self._pending_answers.get(unit_id)
+        pending = self._pending_responses.get(unit_id)
         if pending is None or pending.arrived.is_set():
-            pending = self._pending_answers[unit_id] = _PendingAnswer(time_out)
+            pending = self._pending_responses[unit_id] = _PendingResponse(time_out)
         return pending
 
     def _note_other_master(self, frame: Frame, is_ours_pending: bool, text: str) -> None:
@@ -305,7 +305,7 @@ class Connections:
         self._pki = pki
         self._connections: dict[ModbusAddress, Connection] = {}
 
-    def get(self, address: str, tls: TlsOptions | None = None) -> Connection:
+    def get(self, address: str, tls: ModbusTlsOptions | None = None) -> Connection:
         """The connection to an address as in the configuration."""
         parsed = replace(parse(address), tls=tls)
         return self._connections.setdefault(parsed, Connection(parsed, self._pki))
@@ -346,7 +346,7 @@ class Device:
         self._silent_since = 0.0
         return await self.connection.join(self)
 
-    async def read(self, reads: Sequence[Read], answers: list[Answer]) -> None:
+    async def read(self, reads: Sequence[Read], answers: list[Response]) -> None:
         """Read one after another and append the responses to the empty list ``answers``.
 
         Raises RequestTimeout, ExceptionResponse or DecodeError if only the next read

@@ -25,7 +25,7 @@ from core.timestamps import now_us
 from ingest.push.arrivals import acknowledged
 from ingest.push.body import BodyRefused, read
 from ingest.push.channels import RETRY_SECONDS
-from ingest.push.gateway import Gateway, WriteResult
+from ingest.push.gateway import BodyResult, Gateway
 from ingest.push.gateways import Gateways
 from ingest.push.line_protocol import PRECISIONS, parse
 
@@ -124,7 +124,7 @@ class Endpoint:
         gateway = self._gateways.of_token(token.strip().encode(errors="surrogateescape"))
         return gateway if scheme.lower() in ("token", "bearer") else None
 
-    async def _write_body(self, gateway: Gateway, request: web.Request) -> WriteResult:
+    async def _write_body(self, gateway: Gateway, request: web.Request) -> BodyResult:
         """Write a request body to disk. Raises BodyRefused."""
         precision = next((p for p in PRECISIONS if p == request.query.get("precision", "ns")), None)
         if precision is None:
@@ -156,7 +156,7 @@ def _count_answer(gateway: Gateway, response: web.Response) -> web.Response:
     return response
 
 
-def _partial(result: WriteResult) -> web.Response:
+def _partial(result: BodyResult) -> web.Response:
     lines = len({bad.line for bad in result.bad})
     named = "; ".join(str(bad) for bad in result.bad[:_MAX_LISTED])
     more = f"; and {len(result.bad) - _MAX_LISTED} more" if len(result.bad) > _MAX_LISTED else ""
@@ -165,7 +165,7 @@ def _partial(result: WriteResult) -> web.Response:
     return _answer(400, f"{prefix}{_written(result)}, {bad}: {named}{more}")
 
 
-def _written(result: WriteResult) -> str:
+def _written(result: BodyResult) -> str:
     return "1 value written" if result.values == 1 else f"{result.values} values written"
 
 

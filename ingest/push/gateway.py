@@ -47,7 +47,7 @@ _NO_CHANNEL = 0  # channel id of counts without a channel
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class BodyResult:
     """The result of writing a body."""
 
     values: int  # samples, texts and counts that are durable
@@ -149,7 +149,7 @@ class Gateway:
         with suppress(SpoolError):
             await self._versions.flush()
 
-    async def write(self, body: bytes, precision: Precision, parsed: Parsed) -> WriteResult:
+    async def write(self, body: bytes, precision: Precision, parsed: Parsed) -> BodyResult:
         """Store the valid part of the parsed ``body``.
 
         Raises SpoolError if the spool rejects it: the gateway must retry.
@@ -160,7 +160,7 @@ class Gateway:
         bad = sorted(chain(parsed.bad, *(result.bad for result in results)), key=lambda bad: bad.line)
         self._status.decode_errors += len(bad)
         metrics.push_refused.labels(source=self.name).inc(len(bad))
-        return WriteResult(
+        return BodyResult(
             sum(result.values for result in results),
             bad,
             next((result.retry_reason for result in results if result.retry_reason), ""),
@@ -178,7 +178,7 @@ class Gateway:
             yield body[begin:end], points[:n]
             begin, points = end, points[n:]
 
-    async def _write(self, body: bytes, precision: Precision, points: list[Point]) -> WriteResult:
+    async def _write(self, body: bytes, precision: Precision, points: list[Point]) -> BodyResult:
         untimed = sum(self._definition.uses_arrival or point.time is None for point in points)
         if untimed and (step := self.arrivals.detect_step()) is not None:
             await self.silence.clock_set(step)
@@ -215,7 +215,7 @@ class Gateway:
                 raise
         self._count(mapped)
         retry_reason = retry_reason if mapped.waiting else ""
-        return WriteResult(len(mapped), mapped.bad, retry_reason, () if note is None else (note,))
+        return BodyResult(len(mapped), mapped.bad, retry_reason, () if note is None else (note,))
 
     async def _resolve(
         self, definition: _Definition, channel_names: ChannelNames

@@ -30,7 +30,7 @@ def values(series: str, n: int, random: np.random.Generator) -> Float64s:
     return (5000 + np.cumsum(np.rint(random.normal(0.0, 2.5, n)))) / 100
 
 
-class Plant:
+class SampleGenerator:
     """Channels, a quarter of them each noisy, transmitter-like, transmitter-like with jittered times, and slow.
 
     The stream is the same however it is cut: each kind of draw has a generator of its own.

@@ -43,7 +43,7 @@ ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ArchivePlan:
     """Plan of the archive: a day of all channels, and days before of the first ``few``."""
 
     channels: int
@@ -79,17 +79,17 @@ def place_of(folder: Path) -> Path:
     return folder.absolute() / "archive"
 
 
-def existing_plan(folder: Path) -> Plan | None:
+def existing_plan(folder: Path) -> ArchivePlan | None:
     """Plan of a folder's archive; None: it is empty. Raises OperationError if it was not finished."""
     path = folder / _PLAN
     if path.exists():
-        return Plan(**json.loads(path.read_text()))
+        return ArchivePlan(**json.loads(path.read_text()))
     if folder.exists() and any(folder.iterdir()):
         raise OperationError(f"{folder} is neither empty nor a finished archive of this benchmark: remove it")
     return None
 
 
-async def make(dsn: str, folder: Path, plan: Plan, progress: ProgressCallback) -> None:
+async def make(dsn: str, folder: Path, plan: ArchivePlan, progress: ProgressCallback) -> None:
     """Generate and archive all days, in the folder's archive, which is empty.
 
     ``dsn``: the owner of a migrated, empty database, that of the state folder.

@@ -21,7 +21,7 @@ from typing import Any
 
 from core.paths import CHECKOUT, State
 from core.timestamps import begin
-from lab.bench.generated_archive import Plan, existing_plan, make, place_of, state_of
+from lab.bench.generated_archive import ArchivePlan, existing_plan, make, place_of, state_of
 from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
 from lab.bench.server import private
 from lab.bench.termination import run
@@ -80,7 +80,7 @@ class QuestionCost:
         return self.cpu_seconds / self.samples * 1e9
 
 
-def spans(plan: Plan) -> dict[str, Span]:
+def spans(plan: ArchivePlan) -> dict[str, Span]:
     """Spans by name."""
     last, bounds = plan.last, (plan.hours.start, plan.hours.stop)
     first, until = (begin(last, hour) for hour in bounds)
@@ -93,8 +93,8 @@ def spans(plan: Plan) -> dict[str, Span]:
 
 
 def measure(
-    folder: Path, plan: Plan, over: Sequence[str], names: Sequence[str], progress: ProgressCallback
-) -> tuple[Plan, list[QuestionCost]]:
+    folder: Path, plan: ArchivePlan, over: Sequence[str], names: Sequence[str], progress: ProgressCallback
+) -> tuple[ArchivePlan, list[QuestionCost]]:
     """Ask the archive in a folder, which is generated if the folder is empty; what it has, and the costs."""
     kept = existing_plan(folder)
     place_of(folder).mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from core.database import FAILURES, connect
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
-from history.rollups import Difference, verify_at
+from history.rollups import RollupDifference, verify_at
 from ingest.writer.transaction.counts import MINUTE_US
 from lab.chaos.gateway import Gateway
 from schema.queries import load
@@ -98,7 +98,7 @@ class RollupResult:
     closed: ClosedMinutes = ClosedMinutes()  # while things failed
     closed_after: ClosedMinutes = ClosedMinutes()  # until all was made
     seconds: float = 0.0  # from the last fault until all was made
-    differences: Sequence[Difference] = ()
+    differences: Sequence[RollupDifference] = ()
     due: bool = False  # a writer had the time to close some
 
     @property

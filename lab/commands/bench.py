@@ -109,11 +109,11 @@ def questions(
 ) -> None:
     """Measure time, CPU and memory of the questions of `ask` over generated archived days of a large plant."""
     from lab.bench import question_costs, tables
-    from lab.bench.generated_archive import Plan
+    from lab.bench.generated_archive import ArchivePlan
 
     spans = _chosen("--over", over, question_costs.SPANS)
     names = _chosen("--only", only, question_costs.NAMES) or list(question_costs.NAMES)
-    plan = Plan(channels, min(few, channels), days)
+    plan = ArchivePlan(channels, min(few, channels), days)
     with _folder(folder) as place:
         plan, costs = question_costs.measure(place, plan, spans, names, _print_progress)
     figures = {"plan": asdict(plan), "questions": [{**asdict(cost), "cpu_ns": cost.cpu_ns} for cost in costs]}

@@ -19,7 +19,7 @@ from core.errors import DatabaseAway, DatabaseError, OperationError
 from core.files import write_atomically
 from core.paths import State
 from ops import ports
-from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
+from ops.migration.migrate import DatabaseLogin, check_logins, create_logins, lock_logins, migrate
 from ops.postgres import verified
 from ops.postgres.binaries import find, remember_cache
 from ops.postgres.bootstrap import create_database, maintenance_dsn, wait_until_ready
@@ -116,13 +116,13 @@ class Database:
             if self.cluster is None and not is_pair:
                 await heartbeat.check(connection, self.state, progress)
 
-    async def _choose_logins(self, mark: str) -> dict[str, Login]:
+    async def _choose_logins(self, mark: str) -> dict[str, DatabaseLogin]:
         """The logins by role. Where another installation has a login of that name, ours gets a name of its own."""
-        logins = {role: Login.of_dsn(self.state.dsn(role)) for role in _ROLES}
+        logins = {role: DatabaseLogin.of_dsn(self.state.dsn(role)) for role in _ROLES}
         marks, rejected = await check_logins(self.state.dsn("owner"), logins.values())
         for role, login in logins.items():
             if login.name in rejected and marks[login.name] != mark:
-                own_login = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
+                own_login = DatabaseLogin(_login_name(role, str(installation_id(self.state))[:8]), login.password)
                 dsn = own_login.dsn(self.state.dsn("owner"))
                 with suppress(OSError):  # a secret that is mounted read-only: create_logins refuses the login
                     write_atomically(self.state.dsn_file(role), f"{dsn}\n", 0o600)
@@ -181,9 +181,9 @@ def _store_dsns(state: State, external_dsn: str) -> None:
     write_atomically(state.dsn_file("owner"), f"{external_dsn}\n", 0o600)
     for role in _ROLES:
         path = state.dsn_file(role)
-        login = Login(_login_name(role), secrets.token_urlsafe(24))
+        login = DatabaseLogin(_login_name(role), secrets.token_urlsafe(24))
         if path.exists():
-            login = Login.of_dsn(state.dsn(role))
+            login = DatabaseLogin.of_dsn(state.dsn(role))
         write_atomically(path, f"{login.dsn(external_dsn)}\n", 0o600)
 
 

@@ -26,7 +26,7 @@ from ops import health
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.ports import PortRequirement, check, check_distinct
-from ops.postgres.archive import Archive
+from ops.postgres.archive import ArchiveSettings
 from ops.postgres.binaries import find
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
@@ -46,7 +46,7 @@ def postgres(state: State, plant: Plant | None = None, *, planned: bool = False)
 
     ``planned``: as it will be with the plant's [backup], if the repository is accepted.
     """
-    archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
+    archive = ArchiveSettings.load(state.root / "postgres" / ARCHIVE_FILE)
     archives_to = archive.repository if archive is not None and archive.archiving else None
     if planned and plant is not None and plant.backup.repository != (archive and archive.repository):
         archives_to = plant.backup.repository

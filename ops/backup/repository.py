@@ -20,7 +20,7 @@ from core.files import write_atomically
 from core.folder_lock import folder_lock
 from core.paths import State
 from ops.backup.pgbackrest import call, explain
-from ops.postgres.archive import Archive, check_writable
+from ops.postgres.archive import ArchiveSettings, check_writable
 from ops.postgres.binaries import PGBACKREST
 from ops.postgres.cluster import Cluster
 from ops.postgres.mounted import existing
@@ -57,7 +57,7 @@ def options_in_force(state: State) -> BackupOptions:
     return BackupOptions() if current is None else current.plant.backup
 
 
-def archive_of(options: BackupOptions) -> Archive:
+def archive_of(options: BackupOptions) -> ArchiveSettings:
     """The repository that ``options`` describe. Raises OperationError where a file can't be used."""
     assert options.repository is not None
 
@@ -73,7 +73,7 @@ def archive_of(options: BackupOptions) -> Archive:
             f"[backup] {options.key_file}: found {len(key.split())} words; legal: one line with the access key ID, a "
             "space, and the secret access key"
         )
-    return Archive(
+    return ArchiveSettings(
         options.repository,
         content(options.passphrase_file).strip(),
         math.ceil(options.keep / 86400),
@@ -127,7 +127,7 @@ def configure(
     return []
 
 
-def _inactive_text(archive: Archive) -> str:
+def _inactive_text(archive: ArchiveSettings) -> str:
     return (
         f"this appliance was restored from {archive.repository}, and the first one may still back up to it: once that "
         "one no longer runs, run `plantlog admin backup take-over` and `plantlog up`; or choose another repository"

@@ -25,7 +25,7 @@ from ingest.spool.file import connect as open_spool
 from ingest.spool.file import read_notes, write_notes
 from ops.backup import state_files
 from ops.backup.pgbackrest import call
-from ops.postgres.archive import Archive, check_repository
+from ops.postgres.archive import ArchiveSettings, check_repository
 from ops.postgres.binaries import PGBACKREST, provide
 from ops.postgres.cluster import OWNER, Cluster
 from ops.postgres.mounted import cluster_of
@@ -35,7 +35,7 @@ from schema.queries import load
 
 def restore(
     state: State,
-    repository: Archive,
+    repository: ArchiveSettings,
     at: datetime | None,
     progress: Callable[[str], None],
     rehearsed: State | None = None,

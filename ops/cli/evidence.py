@@ -283,9 +283,9 @@ def export(
 def _export_interval(
     state: State, since: str, until: str, to: Path, patterns: list[str], installation: str | None
 ) -> None:
-    from history.exports.export_interval import Interval, export_interval
+    from history.exports.export_interval import ExportInterval, export_interval
 
-    interval = Interval(_parse_time("--from", since), _parse_time("--until", until), patterns)
+    interval = ExportInterval(_parse_time("--from", since), _parse_time("--until", until), patterns)
     if interval.since >= interval.until:
         raise OperationError(f"--from: found {since}; legal: a time before --until {until}")
     result = _run(export_interval(state.dsn("reader"), state, interval, to, installation))

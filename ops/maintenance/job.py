@@ -100,7 +100,7 @@ class JobRun:
     away: bool = False  # the database could not be reached
 
 
-class Session:
+class JobConnection:
     """The connection of a job, which is kept between runs that are often: making one costs more than most of them."""
 
     def __init__(self, job: Job, context: JobContext) -> None:
@@ -144,7 +144,7 @@ async def _reset(connection: Connection) -> bool:
 
 
 async def run(
-    job: Job, context: JobContext, stop_requested: asyncio.Event | None = None, session: Session | None = None
+    job: Job, context: JobContext, stop_requested: asyncio.Event | None = None, session: JobConnection | None = None
 ) -> JobRun:
     """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too.
 
@@ -152,7 +152,7 @@ async def run(
     to come.
     """
     started = time.time()
-    own_session = session or Session(job, context)
+    own_session = session or JobConnection(job, context)
     try:
         connection = await own_session.open()
     except _FAILURES as error:

@@ -30,7 +30,7 @@ from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
 from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.packing import compress_before, pack_minutes
 from ops.maintenance.retention import Retention, settings
-from ops.migration.migrate import Login, create_logins
+from ops.migration.migrate import DatabaseLogin, create_logins
 from ops.postgres.mounted import existing, is_mounted
 from ops.registration import heartbeat
 from ops.registration.installation import installation_id, login_mark
@@ -283,7 +283,7 @@ async def restore_login(context: JobContext, connection: Connection) -> JobResul
     """Give the reader's login its password and limits back: it may change its own."""
     if not context.state.dsn_file("reader").exists():
         return JobSkipped("no reader login in the state folder")
-    reader = Login.of_dsn(context.state.dsn("reader"))
+    reader = DatabaseLogin.of_dsn(context.state.dsn("reader"))
     renewed = await create_logins(context.owner_dsn, {"reader": reader}, login_mark(installation_id(context.state)))
     if renewed:
         log.warning("password of %s was changed; restored to that of this state folder", ", ".join(renewed))

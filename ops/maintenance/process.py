@@ -22,7 +22,17 @@ from core.process import health_page
 from core.process.entry import run_until
 from core.servers import health
 from core.timestamps import now_us
-from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
+from ops.maintenance.job import (
+    RUNS_ELSEWHERE,
+    Job,
+    JobConnection,
+    JobContext,
+    JobResult,
+    JobRun,
+    connect,
+    record_wait,
+    run,
+)
 from ops.maintenance.jobs import jobs
 from ops.maintenance.overload.monitor import OverloadMonitor
 from ops.maintenance.throttle import Throttle
@@ -42,7 +52,7 @@ class JobState:
     """State of a job."""
 
     job: Job
-    session: Session
+    session: JobConnection
     next: float  # s since 1970
     running: bool = False
     waiting_since: float | None = None  # s since 1970: it is due, and not running yet
@@ -75,7 +85,7 @@ class Maintenance:
     def __init__(self, context: JobContext, jobs_to_run: Sequence[Job] | None = None) -> None:
         self._context = context
         self._job_states = {
-            job.name: JobState(job, Session(job, context), time.time()) for job in jobs_to_run or jobs()
+            job.name: JobState(job, JobConnection(job, context), time.time()) for job in jobs_to_run or jobs()
         }
         self._heavy = asyncio.Semaphore(1)
         self.throttle = Throttle()

@@ -19,7 +19,7 @@ from core.terminal import Console
 from ops.maintenance.job import Job, JobContext, JobRun, connect, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import job_context
-from ops.maintenance.retention import Plan, plan, table_rows
+from ops.maintenance.retention import RetentionPlan, plan, table_rows
 from schema.queries import load
 
 _TIMEOUT = 300.0
@@ -78,7 +78,7 @@ def show_plan(state: State, as_json: bool) -> None:
     console.print(_plan_summary(now))
 
 
-def _plan_table(now: Plan) -> Table:
+def _plan_table(now: RetentionPlan) -> Table:
     columns = ("from (UTC)", "to", "kind", "table", "classes", ">channels", ">rows", ">MiB", "reason", "action")
     shown = table(*columns)
     action_texts = {
@@ -105,7 +105,7 @@ def _plan_table(now: Plan) -> Table:
     return shown
 
 
-def _plan_summary(now: Plan) -> str:
+def _plan_summary(now: RetentionPlan) -> str:
     freed = sum(slice_.bytes for slice_ in now.slices if slice_.action == "chunk")
     message = f"{freed / _MIB:,.1f} MiB of {now.size / _MIB:,.1f} MiB would be freed"
     if now.budget is not None:
@@ -126,7 +126,7 @@ async def _runs(context: JobContext) -> list[Any]:
         await connection.close()
 
 
-async def _planned(context: JobContext) -> Plan:
+async def _planned(context: JobContext) -> RetentionPlan:
     connection = await connect(context.dsn, "plantlog retention", _TIMEOUT)
     try:
         return await plan(connection)

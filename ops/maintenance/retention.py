@@ -48,7 +48,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """Plan of what goes now, oldest first by reason, and how the budget stands."""
 
     slices: tuple[Slice, ...]
@@ -58,7 +58,7 @@ class Plan:
     closed_until: datetime
 
 
-async def plan(connection: Connection, aged_until: datetime | None = None) -> Plan:
+async def plan(connection: Connection, aged_until: datetime | None = None) -> RetentionPlan:
     """Plan retention. Changes nothing. ``aged_until``: ages were seen to for the days closed by then."""
     queries = load("maintenance")
     parts = await settings(connection)
@@ -75,7 +75,7 @@ async def plan(connection: Connection, aged_until: datetime | None = None) -> Pl
     # What the budget takes whole needs no look at its classes' ages.
     taken_whole = {(slice_.relation, slice_.from_time) for slice_ in chosen}
     by_age = [slice_ for slice_ in aged if (slice_.relation, slice_.from_time) not in taken_whole]
-    return Plan((*by_age, *chosen), size, budget, choice.lacking, parts.closed_until)
+    return RetentionPlan((*by_age, *chosen), size, budget, choice.lacking, parts.closed_until)
 
 
 async def _choose(
@@ -154,18 +154,18 @@ async def _drop(connection: Connection, slice_: Slice, state: State) -> tuple[in
     return row["rows"], row["bytes"]
 
 
-async def _report_lacking(connection: Connection, now: Plan) -> None:
+async def _report_lacking(connection: Connection, now: RetentionPlan) -> None:
     parts = "disk budget cannot be met; nothing was dropped for it"
     log.warning("%s; %d MiB over budget, %d MiB of which cannot be freed", parts, *_excess_mib(now))
     detail = {"why": "budget", "bytes": now.size, "budget": now.budget, "lacking": now.lacking}
     await connection.execute(load("maintenance")["record_retention"], parts, json.dumps(detail))
 
 
-def _excess_mib(now: Plan) -> tuple[int, int]:
+def _excess_mib(now: RetentionPlan) -> tuple[int, int]:
     return (now.size - (now.budget or 0)) // _MIB, now.lacking // _MIB
 
 
-def _summary(now: Plan, dropped: int) -> str:
+def _summary(now: RetentionPlan, dropped: int) -> str:
     waiting: dict[str, int] = {}
     for slice_ in now.slices:
         if not slice_.droppable:

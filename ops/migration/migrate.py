@@ -139,14 +139,14 @@ def _pending(supported: list[Migration], applied: list[asyncpg.Record]) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class DatabaseLogin:
     """A login of the server."""
 
     name: str
     password: str
 
     @classmethod
-    def of_dsn(cls, dsn: str) -> Login:
+    def of_dsn(cls, dsn: str) -> DatabaseLogin:
         """Login that a DSN has."""
         parts = urlsplit(dsn)
         return cls(unquote(parts.username or ""), unquote(parts.password or ""))
@@ -158,12 +158,12 @@ class Login:
         return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
 
 
-def standard_logins(passwords: Mapping[str, str]) -> dict[str, Login]:
+def standard_logins(passwords: Mapping[str, str]) -> dict[str, DatabaseLogin]:
     """The logins ``plantlog_<role>``, by role."""
-    return {role: Login(f"plantlog_{role}", password) for role, password in passwords.items()}
+    return {role: DatabaseLogin(f"plantlog_{role}", password) for role, password in passwords.items()}
 
 
-async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -> list[str]:
+async def create_logins(dsn: str, logins: Mapping[str, DatabaseLogin], mark: str = "") -> list[str]:
     """Make the logins for roles ``ingest``, ``reader``, ``maintenance``, where they don't work.
 
     Logins are the server's, and another installation may have them: each bears the mark of whose it is. One that takes
@@ -193,13 +193,13 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
         return rejected
 
 
-async def check_logins(dsn: str, logins: Iterable[Login]) -> tuple[dict[str, str], list[str]]:
+async def check_logins(dsn: str, logins: Iterable[DatabaseLogin]) -> tuple[dict[str, str], list[str]]:
     """The marks of existing logins, and the names of logins that refuse their password."""
     passwords = {login.name: login.password for login in logins}
     async with connected(dsn, "plantlog up") as connection:
         rows = await connection.fetch(load("migrate")["select_logins"], list(passwords))
     marks = {row["login"]: row["comment"] for row in rows}
-    return marks, [name for name in marks if not await _can_log_in(Login(name, passwords[name]).dsn(dsn))]
+    return marks, [name for name in marks if not await _can_log_in(DatabaseLogin(name, passwords[name]).dsn(dsn))]
 
 
 async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: str) -> None:

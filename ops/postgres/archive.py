@@ -82,7 +82,7 @@ archive_timeout = 60s
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class ArchiveSettings:
     """A repository and the rules for it. Kept in the state folder, as the server reads no plant.toml."""
 
     repository: str
@@ -104,7 +104,7 @@ class Archive:
         return Path(self.repository) if self.repository.startswith("/") else None
 
     @classmethod
-    def load(cls, path: Path) -> Archive | None:
+    def load(cls, path: Path) -> ArchiveSettings | None:
         """The archive of the last configuration; None: no backups."""
         return cls(**json.loads(path.read_text())) if path.exists() else None
 

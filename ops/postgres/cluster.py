@@ -26,7 +26,7 @@ from core.files import atomic_path, write_atomically
 from core.paths import State
 from ops import ports
 from ops.postgres import archive, listening
-from ops.postgres.archive import Archive
+from ops.postgres.archive import ArchiveSettings
 from ops.postgres.binaries import PGBACKREST, Binaries, provide
 from ops.postgres.listening import Listening
 
@@ -145,12 +145,12 @@ class Cluster:
         return ["postgres", "-D", self.path_of_server(self.data)]
 
     @property
-    def archive(self) -> Archive | None:
+    def archive(self) -> ArchiveSettings | None:
         """Archive that the write-ahead log and backups go to."""
-        return Archive.load(self._archive_file)
+        return ArchiveSettings.load(self._archive_file)
 
     @archive.setter
-    def archive(self, archive: Archive | None) -> None:
+    def archive(self, archive: ArchiveSettings | None) -> None:
         """Takes effect with the next start of the server."""
         if archive is None:
             self._archive_file.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ _HEADER = ("source", "channel", "time", "value", "status")
 
 
 @dataclass(slots=True)
-class Counts:
+class ExportCounts:
     """Counts of rows and batches that were written."""
 
     rows: int = 0
@@ -46,11 +46,11 @@ class Counts:
         )
 
 
-def export(state: State, name: str, to: Path | None) -> Counts:
+def export(state: State, name: str, to: Path | None) -> ExportCounts:
     """Write the file that ``name`` means to ``to``, a new file, or to stdout. Raises OperationError."""
     path = _find(state, name)
     registry = Registry.load(state.registry)
-    counts = Counts()
+    counts = ExportCounts()
     if to is None:
         _write(path, registry, sys.stdout, counts)
         return counts
@@ -70,7 +70,7 @@ def _find(state: State, name: str) -> Path:
     raise OperationError(f"{name} is not a spool file; known: {spools or 'none'}")
 
 
-def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None:
+def _write(path: Path, registry: Registry, file: TextIO, counts: ExportCounts) -> None:
     sources = {number: name for name, number in registry.sources.items()}
     channels = {number: name for name, number in registry.pairs()}
     writer = csv.writer(file)
@@ -83,7 +83,7 @@ def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None
             counts.rows += 1
 
 
-def _batches(path: Path, counts: Counts) -> Iterator[Batch]:
+def _batches(path: Path, counts: ExportCounts) -> Iterator[Batch]:
     if path.suffix == ".json":
         letter = dead_letter.read(path)
         yield decode(letter.record, letter.sequence)
@@ -104,7 +104,7 @@ def _batches(path: Path, counts: Counts) -> Iterator[Batch]:
         yield decode(record, sequence)
 
 
-def _values(batch: Batch, counts: Counts) -> Iterator[tuple[int, int, Any, int]]:
+def _values(batch: Batch, counts: ExportCounts) -> Iterator[tuple[int, int, Any, int]]:
     """(channel id, µs, value or text, status)."""
     if isinstance(batch, SampleBatch):
         s = batch.samples

@@ -12,12 +12,12 @@ from core.errors import OperationError
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, read_manifest
 from lab.bench import generated_plant
-from lab.bench.generated_archive import Plan, place_of, state_of
+from lab.bench.generated_archive import ArchivePlan, place_of, state_of
 from lab.bench.question_costs import NAMES, measure, spans
 from ops.registration.installation import installation_id
 from schema.question_files import questions
 
-_PLAN = Plan(channels=20, few=12, days=2, first_hour=14, until_hour=16)
+_PLAN = ArchivePlan(channels=20, few=12, days=2, first_hour=14, until_hour=16)
 _SECONDS = 2 * 3600
 
 
@@ -35,7 +35,7 @@ def test_every_question_finds_something_in_generated_days_that_are_kept(tmp_path
     assert manifest.samples == sum(len(generated_plant.samples(n, _PLAN.last, _PLAN.hours)) for n in range(1, 21))
     assert manifest.samples == 20 * (_SECONDS - 60) - 60
 
-    found, again = measure(tmp_path, Plan(1000, 20, 1), ["day", "month"], ["setpoint_changes"], lines.append)
+    found, again = measure(tmp_path, ArchivePlan(1000, 20, 1), ["day", "month"], ["setpoint_changes"], lines.append)
     assert found == _PLAN
     assert [(one.span, one.samples, one.error) for one in again] == [
         ("day", 20 * _SECONDS, ""),
@@ -68,7 +68,7 @@ def test_transmitters_have_two_decimals_and_twins_stay_together() -> None:
 
 
 def test_spans_leave_the_hour_before_to_questions_that_learn_from_it() -> None:
-    day, hour = (spans(Plan(20, 20, 30))[name] for name in ("day", "hour"))
+    day, hour = (spans(ArchivePlan(20, 20, 30))[name] for name in ("day", "hour"))
     asked = {name: (day.since(questions()[name]).hour, hour.since(questions()[name]).hour) for name in NAMES}
     assert asked == {
         **dict.fromkeys(NAMES, (1, 15)),

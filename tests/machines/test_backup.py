@@ -41,7 +41,7 @@ from ops.backup.restore import restore
 from ops.cli import backup as command
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.job import JobContext, JobResult
-from ops.postgres.archive import Archive
+from ops.postgres.archive import ArchiveSettings
 from ops.postgres.bootstrap import bootstrap, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.mounted import existing
@@ -64,8 +64,8 @@ SELECT 1, 7, 'samples', 5, b.first_time, b.last_time, b.received_at, $1 FROM pla
 """
 
 
-def archive(repository: Path, passphrase: str = PASSPHRASE) -> Archive:
-    return Archive(str(repository), passphrase, 30, 2**34)
+def archive(repository: Path, passphrase: str = PASSPHRASE) -> ArchiveSettings:
+    return ArchiveSettings(str(repository), passphrase, 30, 2**34)
 
 
 def sample(value: float) -> SampleBatch:

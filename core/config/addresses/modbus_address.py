@@ -39,7 +39,7 @@ class AddressError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsOptions:
+class ModbusTlsOptions:
     """TLS options of ``tls://…``: trust in the server, and the certificate of the client."""
 
     server_certificate: Path
@@ -64,7 +64,7 @@ class ModbusAddress:
     """Baud rate of the serial line, also of one behind a gateway."""
     parity: str = "E"
     stop: int = 1
-    tls: TlsOptions | None = None
+    tls: ModbusTlsOptions | None = None
 
     @property
     def rtu(self) -> bool:

@@ -21,7 +21,7 @@ _APPLICATION = "plantlog sql"
 _END_SECONDS = 5.0
 
 
-class Reader:
+class ReaderConnection:
     """One connection, whose statements run one at a time, whichever threads ask for them."""
 
     def __init__(self, dsn: str, installation: UUID | None = None, *, once: bool = False) -> None:

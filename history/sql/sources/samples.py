@@ -31,7 +31,7 @@ from history.reading.day_samples import DaySamples
 from history.sql.kernels.columns import as_arrow, by_portion
 from history.sql.sources.execution import THREADS, in_order
 from history.sql.sources.portion import ArchivedDay, Day, Kernel, Portion, compute, forget_footers, split_days
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.scan import Hours, Scan, hours_within
 from schema.queries import load
 
@@ -53,7 +53,9 @@ _VALUES = ("value", "status")
 class SampleSource:
     """Reads samples of archive and database, as rows or by kernels."""
 
-    def __init__(self, reader: Reader, state: State, executor: Executor, threads: Executor, at_a_time: int) -> None:
+    def __init__(
+        self, reader: ReaderConnection, state: State, executor: Executor, threads: Executor, at_a_time: int
+    ) -> None:
         """``executor``: computes kernels, of so many portions at a time; ``threads``: of this process, for what is too
         little or too large to be sent.
         """

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core.timestamps import begin, microseconds
 from history.codec.row_groups import TIME
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SAMPLES, SampleSource
 from history.sql.sources.scan import Scan, ScannedTable, Scans
 from history.standalone import schema_of
@@ -35,7 +35,7 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 }
 
 
-def tables(reader: Reader, source: SampleSource, scans: Scans, once: bool) -> dict[str, ScannedTable]:
+def tables(reader: ReaderConnection, source: SampleSource, scans: Scans, once: bool) -> dict[str, ScannedTable]:
     """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
     together."""
     readers = _Tables(reader, source)
@@ -74,7 +74,7 @@ def _once(read: Read) -> Read:
 
 
 class _Tables:
-    def __init__(self, reader: Reader, source: SampleSource) -> None:
+    def __init__(self, reader: ReaderConnection, source: SampleSource) -> None:
         self._reader = reader
         self._source = source
         self._queries = load("sql")

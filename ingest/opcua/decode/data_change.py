@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from core.batch import Int64s, UInt32s, is_rounded
 from core.config.addresses.value_path import Indexes
 from core.errors import DecodeError
-from core.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
+from core.opcua.binary import UNIX_EPOCH_TICKS, Element, FieldReader, microseconds
 from core.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element
 from core.opcua.text import FORMS, text_run
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules, Text, Unsupported
@@ -81,7 +81,7 @@ def portions(
     body: bytes, start: int, end: int, arrival: int, rules: DecodeRules = PLAIN, size: int = _PORTION
 ) -> Iterator[DataChange]:
     """Values of a notification in portions of about ``size`` bytes, at least one."""
-    reader = Reader(body[start:end])
+    reader = FieldReader(body[start:end])
     remaining, end_at = reader.count(_HANDLE + 1), 0
     while remaining or not end_at:
         end_at = reader.at + size
@@ -97,7 +97,7 @@ def history_data(
 
     The arrays in ``rules`` have one element.
     """
-    reader = Reader(body[start:end])
+    reader = FieldReader(body[start:end])
     items = _Items(reader, arrival, rules, 0, handle)
     items.decode(reader.count(1), end)
     return items.decoded
@@ -109,7 +109,7 @@ class _Items:
     ``head``: bytes before each data value; ``handle``: that of all items, if they have none of their own.
     """
 
-    def __init__(self, reader: Reader, arrival: int, rules: DecodeRules, head: int, handle: int = 0) -> None:
+    def __init__(self, reader: FieldReader, arrival: int, rules: DecodeRules, head: int, handle: int = 0) -> None:
         self.decoded = DataChange()
         self._reader = reader
         self._arrival = arrival  # µs
@@ -321,7 +321,7 @@ class _Items:
             self.decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
         elif kind in FORMS:
             name, form = FORMS[kind]
-            self.decoded.append_text(handle, form(Reader(body, at)), status, time, name)
+            self.decoded.append_text(handle, form(FieldReader(body, at)), status, time, name)
         else:
             raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
             columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)

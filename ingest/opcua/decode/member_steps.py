@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from core.config.addresses.value_path import Indexes, Path, flat_index
-from core.opcua.binary import Reader
+from core.opcua.binary import FieldReader
 from core.opcua.structure import NUMBERS, Field, Structure, present_fields, read_lengths, skip, union_field
 from core.opcua.text import FORMS
 
@@ -21,10 +21,10 @@ class Status(int):
 ABSENT = Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have
 NO_ELEMENT = Status(0x80370000)  # BadIndexRangeNoData
 
-Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their positions
+Step: TypeAlias = Callable[[FieldReader, list[Any]], None]  # reads some members; puts wanted values in their positions
 
 
-class Steps:
+class StepCompiler:
     """Compiles what reads the wanted members of a structure."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Steps:
 
 
 def _fixed(layout: struct.Struct, positions: Sequence[int]) -> Step:
-    def step(reader: Reader, values: list[Any]) -> None:
+    def step(reader: FieldReader, values: list[Any]) -> None:
         start = reader.at
         reader.skip(layout.size)
         for index, value in zip(positions, layout.unpack_from(reader.body, start), strict=True):
@@ -102,7 +102,7 @@ def _fixed(layout: struct.Struct, positions: Sequence[int]) -> Step:
 def _text(kind: int, index: int) -> Step:
     read = FORMS[kind][1]
 
-    def step(reader: Reader, values: list[Any]) -> None:
+    def step(reader: FieldReader, values: list[Any]) -> None:
         values[index] = read(reader)
 
     return step
@@ -113,7 +113,7 @@ def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]
     element = replace(array, dimensions=0)
     size = element.size
 
-    def step(reader: Reader, values: list[Any]) -> None:
+    def step(reader: FieldReader, values: list[Any]) -> None:
         lengths = read_lengths(reader, array, size)
         count, start = prod(lengths), reader.at
         if size is not None:
@@ -126,7 +126,7 @@ def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]
             elif size is None:
                 behind[at] = steps
             else:
-                inside = Reader(reader.body, start + at * size)
+                inside = FieldReader(reader.body, start + at * size)
                 for inner in steps:
                     inner(inside, values)
         for at in range(count if size is None else 0):
@@ -139,7 +139,7 @@ def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]
 
 
 def _union(parts: Sequence[Sequence[Step]]) -> Step:
-    def step(reader: Reader, values: list[Any]) -> None:
+    def step(reader: FieldReader, values: list[Any]) -> None:
         switch = union_field(reader, len(parts))
         for inner in parts[switch - 1] if switch else ():
             inner(reader, values)
@@ -148,7 +148,7 @@ def _union(parts: Sequence[Sequence[Step]]) -> Step:
 
 
 def _optional(fields: Sequence[Field], parts: Sequence[Sequence[Step]]) -> Step:
-    def step(reader: Reader, values: list[Any]) -> None:
+    def step(reader: FieldReader, values: list[Any]) -> None:
         for is_there, part in zip(present_fields(reader, fields), parts, strict=True):
             for inner in part if is_there else ():
                 inner(reader, values)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from core.batch import UInt32s
 from core.config.addresses.value_path import Indexes, Path, flat_index, parse, split
 from core.errors import DecodeError
-from core.opcua.binary import Reader
+from core.opcua.binary import FieldReader
 from core.opcua.structure import (
     NO_ARRAY,
     NOT_AN_ARRAY,
@@ -31,7 +31,7 @@ from core.opcua.structure import (
 )
 from core.opcua.text import FORMS, node_id
 from ingest.opcua.decode.decoded import DataChange, Unsupported
-from ingest.opcua.decode.member_steps import ABSENT, NO_ELEMENT, Status, Steps
+from ingest.opcua.decode.member_steps import ABSENT, NO_ELEMENT, Status, StepCompiler
 
 _BOOLEAN, _LONG, _FLOAT = 1, (8, 9), 10
 _NO_BODY, _BINARY, _XML = range(3)  # encodings of an extension object (OPC 10000-6, 5.2.2.15)
@@ -86,7 +86,7 @@ class Picker:
         }
         self._is_alone = [*self._structures] == [()]
 
-    def read(self, reader: Reader) -> Sequence[Values]:
+    def read(self, reader: FieldReader) -> Sequence[Values]:
         """The values in a Variant of one of :data:`STRUCTURES`, for :meth:`append`.
 
         Raises DecodeError if the message is damaged.
@@ -105,7 +105,7 @@ class Picker:
             reader.extension_object()
         return values
 
-    def _read_elements(self, reader: Reader, encoding: int) -> Sequence[Values]:
+    def _read_elements(self, reader: FieldReader, encoding: int) -> Sequence[Values]:
         starts: list[int] = []
         for _ in range(reader.count(_LEAST_OBJECT)):
             starts.append(reader.at)
@@ -123,7 +123,7 @@ class Picker:
             elif at is None or at >= len(starts):
                 values.append(NO_ELEMENT)
             else:
-                values.append(members.read(Reader(reader.body, starts[at])))
+                values.append(members.read(FieldReader(reader.body, starts[at])))
         return values
 
     def other_type(self, type_in_words: str, *, with_elements: bool = True) -> Sequence[Unsupported]:
@@ -159,7 +159,7 @@ class Members:
 
     def __init__(self, structure: Structure, targets: Sequence[tuple[int, Path]], unfit: Callable[[], None]) -> None:
         self._unfit = unfit
-        compiled = Steps()
+        compiled = StepCompiler()
         compiled.add(structure, (), {path for _, path in targets})
         positions = compiled.positions
         good = sorted(targets, key=lambda target: positions[target[1]])
@@ -174,7 +174,7 @@ class Members:
         self._longs = [k for k, kind in enumerate(self._types) if kind in _LONG]
         self._has_texts = not all(kind in NUMBERS for kind in self._types)
 
-    def read(self, reader: Reader) -> Values:
+    def read(self, reader: FieldReader) -> Values:
         """The values in an extension object, or the status code that says why there are none.
 
         Raises DecodeError if the message is damaged.
@@ -188,7 +188,7 @@ class Members:
             if len(body) == self._layout.size:
                 return self._layout.unpack(body)
         else:
-            values, inside = self._absent.copy(), Reader(body)
+            values, inside = self._absent.copy(), FieldReader(body)
             try:
                 for step in self._steps:
                     step(inside, values)
@@ -198,7 +198,7 @@ class Members:
                 return values
         return self._is_unfit(_BAD_DECODING_ERROR)
 
-    def _other_type(self, reader: Reader) -> int:
+    def _other_type(self, reader: FieldReader) -> int:
         """Read the type id and the encoding: 0 if they are as defined, else a status code, and the body is skipped."""
         start = reader.at
         type_id, encoding = node_id(reader), reader.byte()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.opcua.binary import Reader, microseconds, response_header
+from core.opcua.binary import FieldReader, microseconds, response_header
 
 # Binary encodings' node ids (OPC 10000-6, A.3)
 _PUBLISH_RESPONSE = 829
@@ -42,7 +42,7 @@ class PublishResponse:
 
 def publish_response(body: bytes) -> PublishResponse:
     """Decode the frame. Raises DecodeError."""
-    reader = Reader(body)
+    reader = FieldReader(body)
     response_header(reader, _PUBLISH_RESPONSE)
     subscription_id = reader.uint32()
     available = frozenset(reader.uint32() for _ in range(reader.count(4)))
@@ -52,12 +52,12 @@ def publish_response(body: bytes) -> PublishResponse:
 
 def republish_response(body: bytes) -> Notification:
     """Decode a republished message. Raises DecodeError."""
-    reader = Reader(body)
+    reader = FieldReader(body)
     response_header(reader, _REPUBLISH_RESPONSE)
     return _notification(reader, more=True)
 
 
-def _notification(reader: Reader, more: bool) -> Notification:
+def _notification(reader: FieldReader, more: bool) -> Notification:
     sequence = reader.uint32()
     ticks = reader.int64()
     changes: list[tuple[int, int]] = []
@@ -75,7 +75,7 @@ def _notification(reader: Reader, more: bool) -> Notification:
         elif type_id == _EVENTS:
             events.append((start, end))
         elif type_id == _STATUS_CHANGE:
-            status = Reader(reader.body[:end], start).uint32()
+            status = FieldReader(reader.body[:end], start).uint32()
     time = microseconds(ticks) if ticks > 0 else 0
     return Notification(sequence, time, more, tuple(changes), status, tuple(events))
 
@@ -83,7 +83,7 @@ def _notification(reader: Reader, more: bool) -> Notification:
 # Bodies whose length is not known (OPC 10000-4, 7.25)
 
 
-def _skip_data_change(reader: Reader) -> None:
+def _skip_data_change(reader: FieldReader) -> None:
     for _ in range(reader.count(5)):
         reader.skip(4)  # client handle
         reader.data_value()
@@ -91,13 +91,13 @@ def _skip_data_change(reader: Reader) -> None:
         reader.diagnostic_info()
 
 
-def _skip_events(reader: Reader) -> None:
+def _skip_events(reader: FieldReader) -> None:
     for _ in range(reader.count(8)):
         reader.skip(4)  # client handle
         for _ in range(reader.count(1)):
             reader.variant()
 
 
-def _skip_status_change(reader: Reader) -> None:
+def _skip_status_change(reader: FieldReader) -> None:
     reader.skip(4)  # status code
     reader.diagnostic_info()

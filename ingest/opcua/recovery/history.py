@@ -13,7 +13,7 @@ from asyncua import Client, ua
 
 from core.config.addresses.value_path import parse_index
 from core.config.sources import OpcuaSource, OpcuaTag
-from core.opcua.binary import Reader, response_header
+from core.opcua.binary import FieldReader, response_header
 from core.opcua.service import call, index_range_of, read_value, send
 from core.timestamps import microseconds, utc
 from ingest.opcua.decode.data_change import history_data
@@ -49,7 +49,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeHistory:
     """The result of one node in a HistoryReadResponse."""
 
     tag: int
@@ -191,12 +191,12 @@ def _rules(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) ->
 
 def answers(
     body: bytes, requested: Sequence[int], arrival: int, rules: Mapping[int, DecodeRules] = NO_RULES
-) -> Iterator[Answer]:
+) -> Iterator[NodeHistory]:
     """One answer per tag of ``requested``, in order; Bad if the server omitted it. Raises DecodeError.
 
     ``rules``: of the values, by tag.
     """
-    reader = Reader(body)
+    reader = FieldReader(body)
     response_header(reader, _HISTORY_READ_RESPONSE)
     count = reader.count(_LEAST_RESULT)
     for tag in requested[:count]:
@@ -207,12 +207,12 @@ def answers(
         rule = rules.get(tag, PLAIN)
         handle = FIRST_STRUCTURE + tag if rule.structures else tag
         change = None if bad else history_data(body, start, end, handle, arrival, rule)
-        yield Answer(tag, status, point, change)
+        yield NodeHistory(tag, status, point, change)
     for tag in requested[count:]:
-        yield Answer(tag, _BAD, b"", None)
+        yield NodeHistory(tag, _BAD, b"", None)
 
 
-def _skip_history_data(reader: Reader) -> None:
+def _skip_history_data(reader: FieldReader) -> None:
     """Skip history data in a body whose length is not known."""
     for _ in range(reader.count(1)):
         reader.data_value()

@@ -35,7 +35,7 @@ _RECENT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Message:
+class NotificationSamples:
     """The samples of one notification, in order of arrival."""
 
     position: UInt32s  # (n,) of the tag
@@ -54,7 +54,7 @@ class Queue:
 
 
 def overflows(
-    message: Message, last: Int64s, run: Int64s | None, since: int, queue: Callable[[int], Queue]
+    message: NotificationSamples, last: Int64s, run: Int64s | None, since: int, queue: Callable[[int], Queue]
 ) -> Iterator[tuple[int, int, int]]:
     """(position, from µs, to µs): one gap at most of each item, between two samples.
 
@@ -115,7 +115,7 @@ class Overflows:
         self._gaps = gaps
         self._seen: dict[int, float] = {}  # channel → monotonic s
 
-    async def record(self, message: Message, tags: Tags, last: Int64s, subscription: Subscription) -> None:
+    async def record(self, message: NotificationSamples, tags: Tags, last: Int64s, subscription: Subscription) -> None:
         """Record what the server discarded, before any later data is recorded. ``last``: µs, by position, before it."""
         run = subscription.times_before_run
         if not message.more:

@@ -23,13 +23,13 @@ from ingest.opcua.decode.data_change import portions
 from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.subscription.items import MARKER_HANDLE, PROBE_HANDLE
-from ingest.opcua.subscription.overflow import Message, Overflows
+from ingest.opcua.subscription.overflow import NotificationSamples, Overflows
 from ingest.opcua.subscription.source_times import ClockSkew, SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
 from ingest.opcua.subscription.tracking import ChannelTracking, Moves
-from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable, Values
+from ingest.opcua.subscription.unreadable import NotificationValues, UndecodableNotifications, Unreadable
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 
@@ -218,10 +218,12 @@ class Receiver:
         time = dated.time
         # Losses
         with_texts = merge_texts(position, time, status, change.texts, len(tags))
-        values = Values(tags, change, position, time, status)
+        values = NotificationValues(tags, change, position, time, status)
         events = await self._unreadable.check(values, tracking.time, arrival)
         publish_time = message.notification.publish_time
-        await self._inspect(tracking, Message(*with_texts, arrival, more), message.subscription, publish_time)
+        await self._inspect(
+            tracking, NotificationSamples(*with_texts, arrival, more), message.subscription, publish_time
+        )
         again, at = tracking.unchanged.find(position, time, message.notification.sequence)
         stated = position[again], at, value[again], status[again]
         if dated.gaps:
@@ -252,7 +254,7 @@ class Receiver:
         return samples, () if batch is None else (batch,)
 
     async def _inspect(
-        self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
+        self, tracking: ChannelTracking, message: NotificationSamples, subscription: Subscription, publish_time: int
     ) -> None:
         await self._overflows.record(message, tracking.tags, tracking.time, subscription)
         last = tracking.time[message.position]

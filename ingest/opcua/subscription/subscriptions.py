@@ -104,7 +104,7 @@ class Subscriptions:
         state = replace(self.state, subscriptions=complete)
         await self._spool.note(encode_state(self._source_id, self.server, state, self._spool.notes))
 
-    async def start_versions(self, tags: Tags, changes: Difference) -> None:
+    async def start_versions(self, tags: Tags, changes: ItemDifference) -> None:
         """Begin the current versions of all tags, except those whose former items still exist."""
         monitored = {channel for s in self for channel in s.items}
         definitions = {channel: tags.definition(channel) for channel in set(tags.ids.tolist()) - set(changes.replace)}
@@ -151,7 +151,7 @@ class Subscriptions:
         if changes.replace:
             await self._replace(client, tags, changes)
 
-    async def _replace(self, client: Client, tags: Tags, changes: Difference) -> None:
+    async def _replace(self, client: Client, tags: Tags, changes: ItemDifference) -> None:
         """Create items of new nodes once all data of the deleted former items is on disk."""
         await self._wait_until_published(client, tags, changes.obsolete)
         await self._receiver.start_versions(_subset(tags.versions, changes.replace), another_node=True)
@@ -228,7 +228,7 @@ def _subset(versions: Mapping[int, int], channels: Iterable[int]) -> dict[int, i
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ItemDifference:
     """Differences between the tags and the server's monitored items: channel ids, and items by subscription.
 
     A channel that moves to another subscription gets its new item before the old one is deleted. Both send the same
@@ -245,9 +245,9 @@ class Difference:
         return bool(self.create or self.modify or self.replace or self.obsolete or self.retired)
 
 
-def difference(tags: Tags, state: SubscriptionState) -> Difference:
+def difference(tags: Tags, state: SubscriptionState) -> ItemDifference:
     """Compare; rejected nodes are not requested again."""
-    changes = Difference()
+    changes = ItemDifference()
     unchanged: set[int] = set()
     for subscription in state.subscriptions.values():
         for channel, item in subscription.items.items():

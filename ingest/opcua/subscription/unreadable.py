@@ -32,7 +32,7 @@ _MISSING = np.array([*_NO_ELEMENT, *_UNFIT], np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Values:
+class NotificationValues:
     """The values of a part of a notification, whose handles are positions."""
 
     tags: Tags
@@ -79,7 +79,7 @@ class Unreadable:
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
 
-    async def check(self, values: Values, last: Int64s, arrival: int) -> list[Event]:
+    async def check(self, values: NotificationValues, last: Int64s, arrival: int) -> list[Event]:
         """Events to record. ``last``: time of the last sample (µs) by position."""
         tags = values.tags
         events: list[Event] = []
@@ -107,7 +107,7 @@ class Unreadable:
             self._status.state = "degraded" if self._status.bad_channels else "connected"
         return events
 
-    def _check_parts(self, values: Values) -> list[Event]:
+    def _check_parts(self, values: NotificationValues) -> list[Event]:
         """Events for elements and members that can no longer be read, or can again."""
         tags = values.tags
         bad = np.flatnonzero(tags.is_part[values.position] & np.isin(values.status, _MISSING))
@@ -133,7 +133,7 @@ class Unreadable:
         self._missing -= there.keys() | self._channels
         return events
 
-    def _supported_since(self, values: Values, unsupported: Mapping[int, str]) -> list[tuple[int, int]]:
+    def _supported_since(self, values: NotificationValues, unsupported: Mapping[int, str]) -> list[tuple[int, int]]:
         """(channel, µs) of those with a supported value."""
         remaining = self._channels - unsupported.keys()
         if not remaining:

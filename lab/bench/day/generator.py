@@ -20,7 +20,7 @@ from core.batch import SampleBatch
 from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
-from lab.bench.data import HOUR, SECOND, Plant
+from lab.bench.data import HOUR, SECOND, SampleGenerator
 from lab.bench.day.clock import Clock
 
 BEFORE = 36 * HOUR  # so long before the day there is one sample of each channel: a day that retention can drop
@@ -42,8 +42,8 @@ class Generator:
 
     async def run(self, channels: int, hz: float, start: int, until: int) -> None:
         """Run from ``start`` to ``until`` (µs), in order, as fast as it is let."""
-        await self._append(Plant(channels, start - BEFORE).samples(1))
-        plant = Plant(channels, start, step=round(SECOND / hz))
+        await self._append(SampleGenerator(channels, start - BEFORE).samples(1))
+        plant = SampleGenerator(channels, start, step=round(SECOND / hz))
         while plant.next < until and not self.stopped:
             if self._clock.generated >= self._clock.allowed:
                 await asyncio.sleep(_POLL_SECONDS)

@@ -35,7 +35,7 @@ _PORTS = 24
 _CONNECT_SECONDS = 60.0
 
 
-class Plant(Simulated):
+class OverloadPlant(Simulated):
     """The simulator's load as ``up --channels`` has it, with gateways beside it."""
 
     def __init__(self, folder: Path, plant_ports: Ports, channels: int, hz: float, push: int) -> None:
@@ -68,7 +68,13 @@ class Appliance:
     """Appliance that runs."""
 
     def __init__(
-        self, state: State, plant: Plant, options: HealthOptions, push: int, dsn: str, owner: asyncpg.Connection[Any]
+        self,
+        state: State,
+        plant: OverloadPlant,
+        options: HealthOptions,
+        push: int,
+        dsn: str,
+        owner: asyncpg.Connection[Any],
     ) -> None:
         """``dsn``: of the owner, as is the connection; a reader's sessions step back, and end in time."""
         self.state = state
@@ -129,7 +135,7 @@ async def running_appliance(folder: Path, channels: int, hz: float) -> AsyncIter
     first = ports.free_ports(_PORTS)
     plant_ports = Ports(first, first, first + 1, first + 1, control=first + 6, viewer=first + 7, health=first + 8)
     push = first + 8 + len(processes.PORTS)
-    state, plant = State(folder / "state"), Plant(folder / "plant", plant_ports, channels, hz, push)
+    state, plant = State(folder / "state"), OverloadPlant(folder / "plant", plant_ports, channels, hz, push)
     plant.configure(folder / "config")
     await plant.start()
     try:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from typer.testing import CliRunner
 
-from history.rollups import Difference, verify
+from history.rollups import RollupDifference, verify
 from ops.cli.evidence import app
 from tests.database import Database
 from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
@@ -48,9 +48,9 @@ async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> N
         "UPDATE plant.rollup_states_1h SET known = 1 WHERE channel_id = 2 AND bucket = $1 AND state = 5", DAY + _HOUR
     )
     found = (await verify(owner)).differences
-    assert Difference("samples_1m", "c1", at, None, "max", 98.5, 2) in found
-    assert Difference("samples_1m", "c2", at, None, "row", None, True) in found
-    assert Difference("samples_1h", "c1", DAY + _HOUR, None, "n", 59, 60) in found
+    assert RollupDifference("samples_1m", "c1", at, None, "max", 98.5, 2) in found
+    assert RollupDifference("samples_1m", "c2", at, None, "row", None, True) in found
+    assert RollupDifference("samples_1h", "c1", DAY + _HOUR, None, "n", 59, 60) in found
     assert any(d.relation == "states_1h" and d.column == "known" and d.found == 1 for d in found)
     assert {d.channel for d in found} == {"c1", "c2"}
     # What follows from it in the hour, and nothing else.

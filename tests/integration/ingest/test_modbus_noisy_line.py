@@ -17,7 +17,7 @@ from core.errors import SourceError
 from ingest.modbus import transport
 from ingest.modbus.failures import ConnectionLost
 from ingest.modbus.plan import Read
-from ingest.modbus.transport import Answer, Connections, Device
+from ingest.modbus.transport import Connections, Device, Response
 from tests import virtual_time
 
 ADDRESSES = ("serial:///dev/ttyS0", "rtu+tcp://192.0.2.1:4001")
@@ -212,7 +212,7 @@ async def _poll(unit: int, line: Line, connections: Connections, address: str, *
     await device.connect()
     while line.faults or whole < ROUNDS_AFTER:
         ended = not line.faults
-        answers: list[Answer] = []
+        answers: list[Response] = []
         try:
             await device.read(reads, answers)
             whole += ended

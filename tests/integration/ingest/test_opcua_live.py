@@ -19,7 +19,7 @@ from core.timestamps import now_us
 from ingest.opcua.collector import Collector
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE
 from ingest.opcua.subscription.subscription_state import Item, Refusal, Subscription, SubscriptionState
-from ingest.opcua.subscription.subscriptions import Difference, difference
+from ingest.opcua.subscription.subscriptions import ItemDifference, difference
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
@@ -286,17 +286,17 @@ def test_tag_list_difference() -> None:
     slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
     bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: fast, 5: slow}, bad))
-    assert found == Difference(create=[1], obsolete={5: [1]}, retired={4: [9]})
+    assert found == ItemDifference(create=[1], obsolete={5: [1]}, retired={4: [9]})
     other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
     bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: other_node}, bad))
-    assert found == Difference(create=[2], replace=[0], obsolete={4: [0]})
+    assert found == ItemDifference(create=[2], replace=[0], obsolete={4: [0]})
     member = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked, member="Speed", handle=FIRST_STRUCTURE)})
     found = difference(tags, SubscriptionState({4: member}, {1: Refusal(B.address, "", member="Speed")}))
-    assert found == Difference(create=[1, 2], replace=[0], obsolete={4: [0]})
+    assert found == ItemDifference(create=[1, 2], replace=[0], obsolete={4: [0]})
     slower = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, (5.0, 1000, True, 0.0))})
     found = difference(tags, SubscriptionState({4: slower}, {1: Refusal(B.address, "BadUserAccessDenied")}))
-    assert found == Difference(create=[2], modify={4: [0]})
+    assert found == ItemDifference(create=[2], modify={4: [0]})
     assert not difference(
         tags,
         SubscriptionState(

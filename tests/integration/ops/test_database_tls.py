@@ -24,7 +24,7 @@ from core.servers.server_tls import ca_file, server_file
 from ops.backup.state_files import pack
 from ops.maintenance.job import JobContext, JobResult
 from ops.maintenance.jobs import Certificate
-from ops.migration.migrate import Login
+from ops.migration.migrate import DatabaseLogin
 from ops.postgres import mounted
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.cluster import Cluster, provision
@@ -155,7 +155,7 @@ def shared(tmp_path: Path) -> Iterator[State]:
         cluster.listening = Listening.of_plant(current.plant, state.root)
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB"), cluster) as server:
             asyncio.run(
-                bootstrap(server.owner_dsn, {role: Login.of_dsn(server.role(role)).password for role in LOGINS})
+                bootstrap(server.owner_dsn, {role: DatabaseLogin.of_dsn(server.role(role)).password for role in LOGINS})
             )
             yield state
 
@@ -211,7 +211,7 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State
         settings = [f"-c{name}={cluster.path_of_server(path)}" for name, path in files.items()]
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB", "-cssl=on", *settings), cluster) as server:
             asyncio.run(
-                bootstrap(server.owner_dsn, {role: Login.of_dsn(server.role(role)).password for role in LOGINS})
+                bootstrap(server.owner_dsn, {role: DatabaseLogin.of_dsn(server.role(role)).password for role in LOGINS})
             )
             yield state
 

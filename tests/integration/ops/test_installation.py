@@ -18,7 +18,7 @@ from core.paths import State
 from core.process import starts
 from history.questions.ask import ask
 from ops.appliance.status import StatusMonitor
-from ops.maintenance.job import Job, JobContext, Session, run
+from ops.maintenance.job import Job, JobConnection, JobContext, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.retention import Retention
 from ops.registration import heartbeat
@@ -242,7 +242,7 @@ async def test_jobs_of_the_database_are_done_by_one_installation(
     shared, own = (next(job for job in jobs() if job.name == name) for name in ("ahead", "presence"))
 
     async def outcomes(job: Job) -> list[str]:
-        sessions = [Session(job, context) for context in contexts]
+        sessions = [JobConnection(job, context) for context in contexts]
         try:
             return [
                 (await run(job, context, session=session)).outcome

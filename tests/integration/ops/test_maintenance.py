@@ -22,7 +22,7 @@ from core.errors import OperationError
 from core.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
-from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
+from ops.maintenance.job import Connection, Job, JobConnection, JobContext, JobResult, JobSkipped, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from schema.queries import load
@@ -169,7 +169,7 @@ async def test_frequent_job_keeps_its_connection_but_not_its_lock(
 
     often, rarely = Job("often", 0.01, 10, False, note, ""), Job("rarely", 600, 10, False, note, "")
     context = job_context(database, tmp_path)
-    session, of_rare = Session(often, context), Session(rarely, context)
+    session, of_rare = JobConnection(often, context), JobConnection(rarely, context)
     for _ in range(2):
         assert (await run(often, context, session=session)).outcome == "ok"
     assert pids[0] == pids[1]

@@ -21,7 +21,7 @@ from ops.appliance.plan import Plan, make_plan
 from ops.appliance.supervisor import render
 from ops.appliance.up import print_summary
 from ops.deployment import Deployment
-from ops.postgres.archive import Archive
+from ops.postgres.archive import ArchiveSettings
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
@@ -228,7 +228,7 @@ async def test_plan_names_what_backups_need(here: Plant) -> None:
     backup = f'[backup]\nrepository = "{folder}/backup"\npassphrase_file = "{secret}"\n'
     here.write(_CONFIGURATION + backup, _PLC)
     assert list((await here.plan()).effects()) == ["restarts: postgres"]
-    Archive(f"{folder}/backup", "", 30, 1, archiving=True).save(here.state.root / "postgres" / ARCHIVE_FILE)
+    ArchiveSettings(f"{folder}/backup", "", 30, 1, archiving=True).save(here.state.root / "postgres" / ARCHIVE_FILE)
     await here.up()
     assert not await here.plan()
     here.write(_CONFIGURATION, _PLC)

@@ -30,7 +30,7 @@ from core.paths import CHECKOUT
 from core.servers import http, own_certificate, server_tls
 from core.servers.server_tls import ServerTls, ca_file, server_file
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from dashboards.viewer.server import serve
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
@@ -355,7 +355,7 @@ async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(min
     here = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
     add_users(tmp_path, anna="engineer")
     options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
-    reader = Reader(tmp_path)
+    reader = ReaderPool(tmp_path)
     async with serve(options, tmp_path, reader, Library(), TlsSettings.of(here).server(here.viewer, tmp_path)) as port:
         status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
         assert status == 0

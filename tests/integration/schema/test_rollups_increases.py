@@ -11,7 +11,7 @@ import pytest
 
 from core.batch import Gap
 from core.timestamps import microseconds, timestamp
-from history.rollups import Difference, verify
+from history.rollups import RollupDifference, verify
 from history.sql.kernels.courses import Configuration
 from ops.maintenance.packing import compress_before
 from tests.database import Database
@@ -151,4 +151,4 @@ async def test_verify_finds_another_increase(owner: asyncpg.Connection[Any]) -> 
     await owner.execute("DELETE FROM plant.rollup_increases_1h WHERE bucket = $1", timestamp(DAY_US + HOUR_US))
     found = (await verify(owner)).differences
     assert {difference.relation for difference in found} == {"increases_1m", "increases_1h"}
-    assert Difference("increases_1m", "c5", at, None, "increase", 0.5, 4) in found
+    assert RollupDifference("increases_1m", "c5", at, None, "increase", 0.5, 4) in found

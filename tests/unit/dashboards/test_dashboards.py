@@ -12,7 +12,7 @@ import pytest
 
 from dashboards.fill import FOLDER, NAME, OF_GRAFANA, OF_VIEWER, dashboards, queries, write
 from dashboards.viewer.library import Dashboard, Library
-from dashboards.viewer.macros import TimeRange, expand
+from dashboards.viewer.macros import ChartRange, expand
 from dashboards.viewer.page import FOLDER as PAGE
 from dashboards.viewer.page import files
 from ops.maintenance.jobs import jobs
@@ -119,7 +119,7 @@ def test_jobs_panel_knows_what_one_installation_does_for_all() -> None:
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
 def test_sql_needs_only_variables_of_its_dashboard(one: Dashboard) -> None:
     variables = {variable["name"]: ["x"] for variable in one.content["templating"]["list"]}
-    over = TimeRange(NOW, NOW, 1000)
+    over = ChartRange(NOW, NOW, 1000)
     for panel in one.panels():
         assert panel.get("repeat") is None or panel["repeat"] in variables
         for query in one.panel(panel["id"]):

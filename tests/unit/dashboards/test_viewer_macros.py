@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import QueryError
-from dashboards.viewer.macros import TimeRange, expand
+from dashboards.viewer.macros import ChartRange, expand
 from dashboards.viewer.panel_query import parse_query
 
 _SINCE, _UNTIL = datetime(2026, 3, 9, 10, tzinfo=UTC), datetime(2026, 3, 9, 11, tzinfo=UTC)
-_OVER = TimeRange(_SINCE, _UNTIL, 15_000)
+_OVER = ChartRange(_SINCE, _UNTIL, 15_000)
 
 
 def test_macros_equal_those_of_grafana() -> None:

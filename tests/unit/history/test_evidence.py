@@ -30,7 +30,7 @@ from history.standalone import (
     AmendedRows,
     Amendment,
     ChannelDigests,
-    Difference,
+    HourDifference,
     HourDigests,
     Key,
     NamesInFile,
@@ -213,7 +213,7 @@ def test_seals_form_a_chain() -> None:
 
 
 def test_a_report_lists_what_nothing_explains() -> None:
-    added, changed = Difference("boiler/level", 7, 3, 10, 12), Difference("events", None, 4, 1, 1)
+    added, changed = HourDifference("boiler/level", 7, 3, 10, 12), HourDifference("events", None, 4, 1, 1)
     day = DayReport(DAY, 0, 12, ["digests were altered"], [Finding(added, "late data"), Finding(changed, "")])
     report = Report("", 1, True, ["the chain is cut"], [day])
     assert report.unexplained == [

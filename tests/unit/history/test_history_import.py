@@ -28,7 +28,7 @@ from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import BadField, channel_name, parse_statuses
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
-from history.imports.portion import Reader
+from history.imports.portion import FileReader
 from history.imports.times import detect
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -104,7 +104,7 @@ samples = st.tuples(
 tables = st.lists(samples, min_size=1, max_size=20, unique_by=lambda row: (channel_name(row[0]), row[1]))
 
 
-def read(reader: Reader) -> list[Row]:
+def read(reader: FileReader) -> list[Row]:
     found = []
     for portion in reader.portions():
         s = portion.samples

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import DecodeError, SpoolCorrupt
-from core.opcua.binary import Reader
+from core.opcua.binary import FieldReader
 from ingest.modbus.failures import FramingError
 from ingest.modbus.frame import Frame, TcpFramer
 from ingest.opcua.recovery.history import answers
@@ -123,12 +123,12 @@ VARIANTS = st.recursive(
 @given(VARIANTS, st.binary(max_size=5))
 def test_variant_is_skipped_to_exactly_its_last_byte(variant: Any, behind: bytes) -> None:
     encoded = bytes(variant_to_binary(variant))
-    reader = Reader(encoded + behind)
+    reader = FieldReader(encoded + behind)
     reader.variant()
     assert reader.at == len(encoded)
     for end in range(len(encoded)):
         with pytest.raises(DecodeError):
-            Reader(encoded[:end]).variant()
+            FieldReader(encoded[:end]).variant()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_variant_is_skipped_to_exactly_its_last_byte(variant: Any, behind: bytes
 )
 def test_oversized_input_is_refused_at_once(encoded: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
-        Reader(encoded).variant()
+        FieldReader(encoded).variant()
 
 
 @given(st.lists(st.lists(st.floats(), max_size=9), max_size=4))

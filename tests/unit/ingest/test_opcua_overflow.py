@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.batch import GapBatch
 from core.config.sources import OpcuaSource, OpcuaTag
 from ingest.gaps import Gaps
-from ingest.opcua.subscription.overflow import Message, Overflows, Queue, overflows
+from ingest.opcua.subscription.overflow import NotificationSamples, Overflows, Queue, overflows
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
@@ -92,7 +92,7 @@ class Client:
         if entries:
             time = np.array([value * STEP for value, _ in entries], np.int64)
             status = np.array([OVERFLOW * flag for _, flag in entries], np.uint32)
-            message = Message(np.zeros(len(entries), np.uint32), time, status, arrival, more)
+            message = NotificationSamples(np.zeros(len(entries), np.uint32), time, status, arrival, more)
             found = overflows(message, self.last, self.before, self.complete_to, lambda _: self.queue)
             self.gaps += [(start, end) for _, start, end in found]
             if more and self.before is None:
@@ -204,7 +204,9 @@ UNCERTAIN, BAD = 0x4094_0000, 0x8000_0000
 def full(statuses: list[int], size: int, oldest: bool) -> list[tuple[int, int, int]]:
     """Holes where these values came in one message, the first at 10 STEP, after a sample at STEP."""
     time = np.arange(10, 10 + len(statuses), dtype=np.int64) * STEP
-    message = Message(np.zeros(len(time), np.uint32), time, np.array(statuses, np.uint32), 100 * STEP, False)
+    message = NotificationSamples(
+        np.zeros(len(time), np.uint32), time, np.array(statuses, np.uint32), 100 * STEP, False
+    )
     return list(overflows(message, np.array([STEP], np.int64), None, 0, lambda _: Queue(size, oldest)))
 
 
@@ -234,14 +236,16 @@ def test_overflow_with_a_slow_clock_after_a_restart() -> None:
     time = np.array([1000, 2000, 3000, 4000], np.int64) * STEP
     arrival = 4000 * STEP + 40_000_000
     status = np.array([OVERFLOW, 0, 0, 0], np.uint32)
-    message = Message(np.zeros(4, np.uint32), time, status, arrival, False)
+    message = NotificationSamples(np.zeros(4, np.uint32), time, status, arrival, False)
     (gap,) = overflows(message, NONE, None, 500 * STEP + 40_000_000, lambda _: Queue(4, True))
     assert gap == (0, 500 * STEP, 1000 * STEP)
 
 
 def test_clock_set_back_makes_no_empty_gap() -> None:
     time = np.array([5, 6, 7], np.int64) * STEP
-    message = Message(np.zeros(3, np.uint32), time, np.array([0, OVERFLOW, 0], np.uint32), 100 * STEP, False)
+    message = NotificationSamples(
+        np.zeros(3, np.uint32), time, np.array([0, OVERFLOW, 0], np.uint32), 100 * STEP, False
+    )
     last = np.array([90 * STEP], np.int64)
     ((_, start, end),) = overflows(message, last, None, 91 * STEP, lambda _: Queue(3, True))
     assert start < end == 5 * STEP
@@ -256,7 +260,7 @@ async def test_overflow_is_a_gap_and_remarked_for_a_while(monkeypatch: pytest.Mo
     for place in ([0, 1], [1]):
         n = len(place)
         flagged = np.full(n, 10 * STEP, np.int64), np.full(n, OVERFLOW, np.uint32)
-        message = Message(np.array(place, np.uint32), *flagged, 10 * STEP, more=False)
+        message = NotificationSamples(np.array(place, np.uint32), *flagged, 10 * STEP, more=False)
         await recent.record(message, tags, np.full(2, STEP, np.int64), subscription)
     gaps = [gap for batch in disk.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
     assert {(gap.channel_ids, gap.reason, gap.from_time, gap.to_time) for gap in gaps} == {

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.paths import State
-from history.rollups import Difference
+from history.rollups import RollupDifference
 from lab.chaos.machines import faults as machines
 from lab.chaos.report import Outcome, Report
 from lab.chaos.schedule import FAULTS, Fault, schedule, soak_schedule
@@ -100,7 +100,7 @@ def test_unrecovered_state_is_a_failure() -> None:
 
 
 def test_differing_rollups_are_a_failure() -> None:
-    difference = Difference("samples_1m", "a", datetime(2026, 1, 1, tzinfo=UTC), None, "sum", 1.0, 2.0)
+    difference = RollupDifference("samples_1m", "a", datetime(2026, 1, 1, tzinfo=UTC), None, "sum", 1.0, 2.0)
     wrong = replace(report(), rollups=RollupResult(ClosedMinutes(1, 5), differences=[difference]))
     assert wrong.failures == ["1 differences between rollups and samples"]
     assert wrong.json()["minutes_closed"] == {"minutes": 1, "rows": 5}

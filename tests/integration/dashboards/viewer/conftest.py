@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from tests.database import Database, prepared
 from tests.integration.dashboards.viewer.sample_plant import fill
 from tests.integration.dashboards.viewer.serving import reading, served
@@ -21,14 +21,14 @@ def filled(server: str, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[Reader]:
+async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[ReaderPool]:
     """The viewer's connections."""
     async with reading(filled.reader_dsn, tmp_path) as connections:
         yield connections
 
 
 @pytest.fixture
-async def page(reader: Reader) -> AsyncIterator[str]:
+async def page(reader: ReaderPool) -> AsyncIterator[str]:
     """Where a viewer answers, on loopback without users."""
     async with served(reader) as address:
         yield address

@@ -8,8 +8,8 @@ from typing import Any
 
 from dashboards.viewer.frames import Frame
 from dashboards.viewer.library import Library, Query
-from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.macros import ChartRange, expand
+from dashboards.viewer.reader import ReaderPool
 
 VALUES = {
     "installation": [""],
@@ -23,9 +23,9 @@ VALUES = {
 class Panels:
     """Asks what a panel shows: column → values."""
 
-    def __init__(self, reader: Reader, now: datetime, interval_ms: int = 1000) -> None:
+    def __init__(self, reader: ReaderPool, now: datetime, interval_ms: int = 1000) -> None:
         self.reader = reader
-        self.over = TimeRange(now - timedelta(minutes=30), now, interval_ms)
+        self.over = ChartRange(now - timedelta(minutes=30), now, interval_ms)
 
     async def ask(self, uid: str, title: str, ref: str = "A", **values: str) -> dict[str, list[Any]]:
         dashboard = Library().dashboard(f"plantlog-{uid}")
@@ -40,10 +40,10 @@ class Panels:
 
 
 async def answered(
-    reader: Reader,
+    reader: ReaderPool,
     query: Query,
     variables: Mapping[str, Sequence[str]],
-    over: TimeRange,
+    over: ChartRange,
     sql: str,
     parameters: list[object],
 ) -> Frame:

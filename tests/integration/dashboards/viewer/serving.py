@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.config.model import ViewerOptions
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader, Timeouts
+from dashboards.viewer.reader import ReaderPool, Timeouts
 from dashboards.viewer.server import serve
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
@@ -17,12 +17,12 @@ PATIENT = Timeouts(PATIENCE, PATIENCE, PATIENCE, PATIENCE)  # what a busy machin
 
 
 @asynccontextmanager
-async def reading(dsn: str, state: Path, timeouts: Timeouts = PATIENT) -> AsyncIterator[Reader]:
+async def reading(dsn: str, state: Path, timeouts: Timeouts = PATIENT) -> AsyncIterator[ReaderPool]:
     """The viewer's connections to a database; the file that names it is made in the state folder."""
     file = state / "secrets" / "reader.dsn"
     file.parent.mkdir(exist_ok=True)
     file.write_text(dsn)
-    reader = Reader(state, timeouts)
+    reader = ReaderPool(state, timeouts)
     try:
         yield reader
     finally:
@@ -30,7 +30,7 @@ async def reading(dsn: str, state: Path, timeouts: Timeouts = PATIENT) -> AsyncI
 
 
 @asynccontextmanager
-async def served(reader: Reader, state: Path = Path("/nonexistent")) -> AsyncIterator[str]:
+async def served(reader: ReaderPool, state: Path = Path("/nonexistent")) -> AsyncIterator[str]:
     """Where a viewer answers, on loopback; ``state``: the folder with its users, none by default."""
     async with serve(ViewerOptions(port=free_ports(1)), state, reader, Library()) as port:
         yield f"http://127.0.0.1:{port}"

@@ -13,8 +13,8 @@ import pytest
 from core.timestamps import begin
 from dashboards.viewer import archive
 from dashboards.viewer.library import Library
-from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader, Timeouts
+from dashboards.viewer.macros import ChartRange, expand
+from dashboards.viewer.reader import ReaderPool, Timeouts
 from history.archive.location import Location
 from tests.database import Database
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
@@ -60,7 +60,7 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]
 
 
 @pytest.fixture
-async def reader(plant: Maintained) -> AsyncIterator[Reader]:
+async def reader(plant: Maintained) -> AsyncIterator[ReaderPool]:
     async with reading(plant.site.plant.database.reader_dsn, plant.site.plant.state.root) as connections:
         yield connections
 
@@ -68,9 +68,9 @@ async def reader(plant: Maintained) -> AsyncIterator[Reader]:
 class ChartRequest:
     """What the panels of a channel show of a time."""
 
-    def __init__(self, reader: Reader, since: datetime, until: datetime, interval_ms: int = 1000) -> None:
+    def __init__(self, reader: ReaderPool, since: datetime, until: datetime, interval_ms: int = 1000) -> None:
         self._reader = reader
-        self._range = TimeRange(since, until, interval_ms)
+        self._range = ChartRange(since, until, interval_ms)
 
     async def panels(self) -> dict[str, Any]:
         """Title → columns of all panels with charts or figures, with what is compared."""
@@ -97,7 +97,7 @@ class ChartRequest:
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 async def test_panels_of_a_dropped_day_show_what_they_showed_before(
-    plant: Maintained, reader: Reader, packed: bool
+    plant: Maintained, reader: ReaderPool, packed: bool
 ) -> None:
     if packed:
         await plant.site.plant.pack()
@@ -114,7 +114,7 @@ async def test_panels_of_a_dropped_day_show_what_they_showed_before(
         assert await asked.panels() == expected
 
 
-async def test_samples_that_came_after_the_day_was_dropped_are_shown(plant: Maintained, reader: Reader) -> None:
+async def test_samples_that_came_after_the_day_was_dropped_are_shown(plant: Maintained, reader: ReaderPool) -> None:
     """From the database, until they are archived as well."""
     hour = ChartRequest(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
     await plant.drop()
@@ -129,7 +129,7 @@ async def test_samples_that_came_after_the_day_was_dropped_are_shown(plant: Main
 
 
 async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read(
-    plant: Maintained, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    plant: Maintained, reader: ReaderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plant.drop()
     hour = ChartRequest(reader, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
@@ -179,7 +179,7 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
 
 
 @pytest.mark.slow
-async def test_page_says_why_it_shows_minutes(plant: Maintained, reader: Reader, tmp_path: Path) -> None:
+async def test_page_says_why_it_shows_minutes(plant: Maintained, reader: ReaderPool, tmp_path: Path) -> None:
     await plant.drop()
     since, until = ((begin(DAY, 5) + timedelta(seconds=at)).strftime("%FT%T.000Z") for at in (-10, 130))
     # As the link in Grafana has it.

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from dashboards.fill import queries
-from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.macros import ChartRange, expand
+from dashboards.viewer.reader import ReaderPool
 from tests.database import Database, connected, prepared
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
 from tests.integration.dashboards.viewer.sample_plant import NOW, SINCE
 
 _IDS = {"north": "10000000-0000-4000-8000-000000000000", "south": "20000000-0000-4000-8000-000000000000"}
-_OVER = TimeRange(SINCE, NOW, 5000)
+_OVER = ChartRange(SINCE, NOW, 5000)
 _FILL = f"""
 INSERT INTO plant.installation (id, plant, class_prefix, number, viewer_url)
 VALUES ('{_IDS["north"]}', 'north', '', 1, 'http://north:9110'),
@@ -158,7 +158,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
 )
 
 
-async def _column(reader: Reader, query: str, column: str, *chosen: str) -> list[Any]:
+async def _column(reader: ReaderPool, query: str, column: str, *chosen: str) -> list[Any]:
     name, section = query.split()
     values = {
         "installation": [_IDS[one] for one in chosen],
@@ -174,13 +174,13 @@ async def _column(reader: Reader, query: str, column: str, *chosen: str) -> list
     ("query", "column", "north", "south"), _SHOWN, ids=[f"{query} {column}" for query, column, *_ in _SHOWN]
 )
 async def test_panel_shows_the_chosen_installations(
-    reader: Reader, query: str, column: str, north: set[Any], south: set[Any]
+    reader: ReaderPool, query: str, column: str, north: set[Any], south: set[Any]
 ) -> None:
     assert set(await _column(reader, query, column, "north")) == north
     assert set(await _column(reader, query, column, "south")) == south
 
 
-async def test_link_leads_to_the_viewer_of_the_channels_installation(reader: Reader) -> None:
+async def test_link_leads_to_the_viewer_of_the_channels_installation(reader: ReaderPool) -> None:
     sql = queries("channel")["viewer"]
     for channel, viewer in (
         ("mill/pump/flow", "http://north:9110"),
@@ -190,7 +190,7 @@ async def test_link_leads_to_the_viewer_of_the_channels_installation(reader: Rea
         assert (await reader.query(*expand(sql, {"channel": [channel]}, _OVER))).columns == [[viewer], [viewer]]
 
 
-async def test_several_installations_are_shown_together(reader: Reader) -> None:
+async def test_several_installations_are_shown_together(reader: ReaderPool) -> None:
     both = "north", "south"
     assert set(await _column(reader, "plant units", "Unit", *both)) == _UNITS[0] | _UNITS[1]
     assert await _column(reader, "unit summary", "Channels", *both) == [5]
@@ -199,7 +199,7 @@ async def test_several_installations_are_shown_together(reader: Reader) -> None:
     assert await _column(reader, "health overloads", "State", *both) == ["ongoing", "ended"]
 
 
-async def test_success_of_one_installation_does_not_hide_the_failure_of_another(reader: Reader) -> None:
+async def test_success_of_one_installation_does_not_hide_the_failure_of_another(reader: ReaderPool) -> None:
     both = "north", "south"
     jobs = zip(
         await _column(reader, "health jobs", "Job", *both),
@@ -210,7 +210,7 @@ async def test_success_of_one_installation_does_not_hide_the_failure_of_another(
     assert list(jobs) == [("backup", "failed", "north"), ("backup", "ok", "south"), ("retain", "ok", "south")]
 
 
-async def test_plants_of_the_same_name_have_rows_of_their_own(reader: Reader, filled: Database) -> None:
+async def test_plants_of_the_same_name_have_rows_of_their_own(reader: ReaderPool, filled: Database) -> None:
     async with connected(filled.owner_dsn) as owner:
         await owner.execute("UPDATE plant.installation SET plant = 'north' WHERE plant = 'south'")
         try:

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from dashboards.viewer.library import Library, Query
-from dashboards.viewer.macros import TimeRange, expand
+from dashboards.viewer.macros import ChartRange, expand
 from dashboards.viewer.panel_query import MAX_LISTED
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from tests.database import Database, prepared
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
 from tests.integration.dashboards.viewer.sample_plant import NOW, SINCE
@@ -93,9 +93,9 @@ def _of_one_unit() -> Iterator[Query]:
         yield from dashboard.annotations()
 
 
-async def test_query_of_one_unit_reads_only_its_channels(reader: Reader) -> None:
+async def test_query_of_one_unit_reads_only_its_channels(reader: ReaderPool) -> None:
     for query in _of_one_unit():
-        sql, parameters = expand(query.sql, _VALUES, TimeRange(SINCE, NOW, 5000))
+        sql, parameters = expand(query.sql, _VALUES, ChartRange(SINCE, NOW, 5000))
         answer = await reader.query("EXPLAIN " + sql, parameters)
         assert not any("Seq Scan on channel" in line for line in answer.columns[0]), (query.ref, answer.columns[0])
 
@@ -130,14 +130,14 @@ async def test_all_means_all_values_beyond_the_listed_ones(page: str) -> None:
     assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
 
 
-async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader: Reader) -> None:
+async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader: ReaderPool) -> None:
     owner = await asyncpg.connect(filled.owner_dsn)
     (panel,) = (
         p for p in Library().dashboard("plantlog-plant").panels() if (p["type"], p["title"]) == ("table", "Units")
     )
     (query,) = Library().dashboard("plantlog-plant").panel(panel["id"])
     areas = _ALL_INSTALLATIONS | {"area": [f"area {n:04}" for n in range(700, 750)]}
-    sql, parameters = expand(query.sql, areas, TimeRange(SINCE, NOW, 5000))
+    sql, parameters = expand(query.sql, areas, ChartRange(SINCE, NOW, 5000))
     answer = await reader.query(sql, parameters)
     found = dict(zip(answer.names, answer.columns, strict=True))
     of = zip(found["Unit"], found["No data"], found["Reason"], found["Outages"], strict=True)
@@ -145,7 +145,7 @@ async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader
     assert sorted(of) == sorted(wanted) and len(wanted) == 100
     every = (
         _ALL_INSTALLATIONS | {"area": ["$__all"]},
-        TimeRange(SINCE, NOW, 5000),
+        ChartRange(SINCE, NOW, 5000),
         Library().dashboard("plantlog-plant").all_values_sql(),
     )
     sql, parameters = expand(query.sql, *every)

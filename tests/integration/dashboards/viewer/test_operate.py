@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from core.config.model import AlarmOptions
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from ingest.alarms import command_socket
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import OperatorApi
@@ -51,7 +51,7 @@ async def collecting(state: Path) -> AsyncIterator[Collector]:
 
 
 @pytest.fixture
-async def page(reader: Reader, tmp_path: Path) -> AsyncIterator[str]:
+async def page(reader: ReaderPool, tmp_path: Path) -> AsyncIterator[str]:
     """A viewer with an engineer, an operator and a viewer."""
     add_users(tmp_path, anna="engineer", otto="operator", vera="viewer")
     async with served(reader, tmp_path) as address:

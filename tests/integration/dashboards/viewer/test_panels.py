@@ -16,8 +16,8 @@ import pytest
 
 from dashboards.fill import queries
 from dashboards.viewer.library import Dashboard, Library, Query
-from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.macros import ChartRange, expand
+from dashboards.viewer.reader import ReaderPool
 from ops.maintenance.disk_budget import duration
 from tests.database import Database, add_channels, add_sources
 from tests.integration.dashboards.viewer.panels import answered
@@ -25,7 +25,7 @@ from tests.integration.dashboards.viewer.sample_plant import CHANNEL, NOW, SINCE
 from tests.integration.dashboards.viewer.serving import reading
 from tests.maintenance import add_installation
 
-_OVER = TimeRange(SINCE, NOW, 5000)
+_OVER = ChartRange(SINCE, NOW, 5000)
 _VALUES = {
     "installation": [""],
     "area": ["boilerhouse", "meters", "tankfarm"],
@@ -70,7 +70,7 @@ def _expanded(query: Query) -> tuple[str, list[object]]:
 
 
 @_EACH
-async def test_every_panel_returns_rows(reader: Reader, query: Query) -> None:
+async def test_every_panel_returns_rows(reader: ReaderPool, query: Query) -> None:
     sql, parameters = _expanded(query)
     answer = await answered(reader, query, _VALUES, _OVER, sql, parameters)
     assert answer.columns[0], "no rows"
@@ -130,7 +130,7 @@ async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg
     configured, sampled, until = (NOW - timedelta(minutes=minutes) for minutes in (20, 10, 5))
     await owner.execute("UPDATE plant.channel SET configured_at = $1", configured)
     await owner.execute("INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 2, 0)", sampled)
-    over = TimeRange(NOW - timedelta(hours=1), until, 5000)
+    over = ChartRange(NOW - timedelta(hours=1), until, 5000)
     sql, parameters = expand(queries("unit")["states"], {"installation": [""], "unit": ["mill"]}, over)
     rows = await owner.fetch(sql, *parameters)
     assert all(row["time"] >= configured for row in rows)
@@ -188,7 +188,7 @@ async def test_values_beyond_all_sums_break_no_panel(owner: asyncpg.Connection) 
     assert (low, mean, high) == (-1e308, None, math.inf)
 
 
-async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
+async def test_gap_is_a_break_in_the_line(reader: ReaderPool) -> None:
     (panel,) = [p for p in Library().dashboard("plantlog-channel").panels() if p["title"] == "Trend"]
     query = Library().dashboard("plantlog-channel").panel(panel["id"])[0]
     sql, parameters = expand(query.sql, _VALUES, _OVER)
@@ -220,7 +220,7 @@ def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str], s
 
 @pytest.mark.parametrize("screen", [1280, 1600])
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
-async def test_no_table_is_truncated(reader: Reader, uid: str, screen: int) -> None:
+async def test_no_table_is_truncated(reader: ReaderPool, uid: str, screen: int) -> None:
     dashboard = Library().dashboard(uid)
     for panel in dashboard.panels():
         if panel["type"] != "table":

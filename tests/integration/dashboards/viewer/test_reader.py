@@ -11,13 +11,13 @@ import pytest
 
 from core.errors import DatabaseError, QueryError
 from dashboards.viewer.frames import MAX_BYTES, wide
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading
 from tests.waiting import until
 
 
-async def test_result_has_a_limit_in_bytes(reader: Reader) -> None:
+async def test_result_has_a_limit_in_bytes(reader: ReaderPool) -> None:
     """Rows are fetched in portions, so that what is beyond it never comes."""
     sql = "SELECT n, repeat('x', 65536) AS text FROM generate_series(1, 20000) AS n"
     answer = await reader.query(sql, [])
@@ -59,7 +59,7 @@ async def test_query_that_meets_the_removal_of_a_chunk_is_repeated(
         assert (await querying).columns == [["[]"], ["[]"]]
 
 
-async def test_failures_of_the_database_tell_nothing_of_it(reader: Reader) -> None:
+async def test_failures_of_the_database_tell_nothing_of_it(reader: ReaderPool) -> None:
     for sql, told in (
         ("SELECT * FROM plant.no_such_table", "the query failed: see the log of the viewer"),
         ("SELECT pg_read_file('/etc/passwd')", "the query failed: see the log of the viewer"),

@@ -19,7 +19,7 @@ from core.users.directory import UserDirectory
 from core.users.passwords import hashed
 from dashboards.viewer import login
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import ReaderPool
 from dashboards.viewer.server import serve
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.dashboards.viewer.serving import reading, served
@@ -54,7 +54,7 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture
-async def guarded(reader: Reader, tmp_path: Path) -> AsyncIterator[Guarded]:
+async def guarded(reader: ReaderPool, tmp_path: Path) -> AsyncIterator[Guarded]:
     users = add_users(tmp_path, anna="engineer", otto="operator")
     async with served(reader, tmp_path) as page:
         yield Guarded(page, tmp_path, users)
@@ -289,7 +289,7 @@ async def test_names_of_nobody_lock_out_nobody(
 
 
 async def test_clients_of_a_trusted_proxy_are_told_apart(
-    reader: Reader, tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    reader: ReaderPool, tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login, "_RETRY_SECONDS", 1e6)
     hash_quickly(monkeypatch)
@@ -337,7 +337,7 @@ async def test_malformed_login_is_refused(
 
 
 async def test_beyond_loopback_nothing_is_shown_without_users(
-    reader: Reader, session: aiohttp.ClientSession, tmp_path: Path
+    reader: ReaderPool, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
     async with serve(options, tmp_path, reader, Library()) as port:

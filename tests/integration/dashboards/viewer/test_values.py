@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from dashboards.viewer.library import Library
-from dashboards.viewer.macros import TimeRange, expand
+from dashboards.viewer.macros import ChartRange, expand
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources, connected, prepared
 from tests.integration.dashboards.viewer.panels import VALUES, Panels, rows
@@ -352,7 +352,7 @@ async def test_reason_of_a_unit_is_the_one_that_matters_now(database: Database) 
         library = Library().dashboard("plantlog-plant")
         number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
         (query,) = library.panel(number)
-        sql, parameters = expand(query.sql, VALUES, TimeRange(until - timedelta(hours=1), until, 5000))
+        sql, parameters = expand(query.sql, VALUES, ChartRange(until - timedelta(hours=1), until, 5000))
         for reason, missing in {"disconnected": 3, "bad_quality": 3, "not_written": 2, "refused": 1}.items():
             (row,) = await owner.fetch(sql, *parameters)
             assert (row["Reason"], row["Since"], row["No data"]) == (reason, since[reason], missing)

@@ -13,12 +13,12 @@ import pytest
 
 from core.errors import OperationError
 from core.timestamps import begin
-from history.exports.export_interval import METADATA, Interval, IntervalResult, export_interval
+from history.exports.export_interval import METADATA, ExportInterval, IntervalResult, export_interval
 from history.standalone import UnverifiableError, schema_of, verify_file
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 
 
-async def exported(plant: SealedPlant, path: Path, interval: Interval) -> IntervalResult:
+async def exported(plant: SealedPlant, path: Path, interval: ExportInterval) -> IntervalResult:
     """As the reader."""
     return await export_interval(plant.database.reader_dsn, plant.state, interval, path)
 
@@ -29,7 +29,7 @@ async def test_interval_of_sealed_and_unsealed_days(plant: SealedPlant, tmp_path
     if packed:
         await plant.pack()
     path = tmp_path / "some.parquet"
-    interval = Interval(begin(DAY, 5) + timedelta(seconds=30), begin(DAY, 54) + timedelta(seconds=1), [])
+    interval = ExportInterval(begin(DAY, 5) + timedelta(seconds=30), begin(DAY, 54) + timedelta(seconds=1), [])
     result = await exported(plant, path, interval)
     assert [rows for _, rows in result.files] == [2 * (90 + 120 + 240 + 121), 0, 1]
     assert [day.describe() for day in result.days] == [
@@ -55,15 +55,15 @@ async def test_interval_of_sealed_and_unsealed_days(plant: SealedPlant, tmp_path
 async def test_altered_hours_and_chosen_channels(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 9 WHERE time = $1", begin(DAY, 5))
-    whole = Interval(begin(DAY), begin(DAY, 24), ["unit/f*"])
+    whole = ExportInterval(begin(DAY), begin(DAY, 24), ["unit/f*"])
     result = await exported(plant, tmp_path / "whole.parquet", whole)
     assert [rows for _, rows in result.files] == [240, 1, 1]
     assert [day.differs for day in result.days] == [1]
     assert "NOT as sealed: 1 hour of channels" in result.days[0].describe()
-    part = await exported(plant, tmp_path / "part.parquet", Interval(begin(DAY, 6), begin(DAY, 24), ["unit/f*"]))
+    part = await exported(plant, tmp_path / "part.parquet", ExportInterval(begin(DAY, 6), begin(DAY, 24), ["unit/f*"]))
     assert [day.differs for day in part.days] == [0]
     with pytest.raises(OperationError, match="already exists"):
         await exported(plant, tmp_path / "part.parquet", whole)
     with pytest.raises(OperationError, match="no channel matches none"):
-        await exported(plant, tmp_path / "none.parquet", Interval(begin(DAY), begin(DAY, 24), ["none"]))
+        await exported(plant, tmp_path / "none.parquet", ExportInterval(begin(DAY), begin(DAY, 24), ["none"]))
     assert "none.parquet" not in os.listdir(tmp_path)  # noqa: PTH208

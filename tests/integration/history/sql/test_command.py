@@ -19,7 +19,7 @@ import pytest
 
 from core.paths import CHECKOUT
 from history.sql.session import opened
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, asked, environment
@@ -141,7 +141,7 @@ async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
 
 async def test_a_thread_that_still_reads_after_the_end_gets_an_error(plant: Maintained) -> None:
     def work() -> None:
-        reader = Reader(plant.site.plant.state.dsn("reader"))
+        reader = ReaderConnection(plant.site.plant.state.dsn("reader"))
         reader.close()
         with pytest.raises(RuntimeError, match="closed"):
             reader.fetch("SELECT 1")

@@ -10,7 +10,7 @@ import pytest
 
 from core.timestamps import begin
 from history.sql.session import opened
-from history.sql.sources.reader import Reader
+from history.sql.sources.reader import ReaderConnection
 from schema.queries import load
 from schema.question_files import questions
 from tests import docs
@@ -64,14 +64,14 @@ async def test_conditions_limit_which_channels_are_read(
     for name, number in ids.items():
         query = query.replace(f"${name}", f"{number}")
     asked_for: list[Any] = []
-    fetch = Reader.fetch
+    fetch = ReaderConnection.fetch
 
-    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+    def noted(self: ReaderConnection, statement: str, *arguments: Any) -> Any:
         if "$1::int[] IS NULL OR" in statement:
             asked_for.append(arguments[0])
         return fetch(self, statement, *arguments)
 
-    monkeypatch.setattr(Reader, "fetch", noted)
+    monkeypatch.setattr(ReaderConnection, "fetch", noted)
     whole = await asked(plant, query.replace("WHERE", "WHERE random() >= 0 AND"))
     asked_for.clear()
     assert await asked(plant, query) == whole != []
@@ -159,13 +159,13 @@ async def test_queries_of_a_question_read_channels_once(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch, name: str | None, times: int
 ) -> None:
     read: list[str] = []
-    fetch = Reader.fetch
+    fetch = ReaderConnection.fetch
 
-    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+    def noted(self: ReaderConnection, statement: str, *arguments: Any) -> Any:
         read.append(statement)
         return fetch(self, statement, *arguments)
 
-    monkeypatch.setattr(Reader, "fetch", noted)
+    monkeypatch.setattr(ReaderConnection, "fetch", noted)
 
     def counts() -> list[tuple[Any, ...]]:
         found = []
