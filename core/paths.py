@@ -21,6 +21,7 @@ _OWN_FILES = frozenset(
     {
         *("config", "installation", "log", "pki", "plant", "postgres", "push.json", "registry.json"),
         *("run", "secrets", "simulator", "spool", "users.json"),
+        "lost+found",  # of a disk of its own, such as a volume of Kubernetes
     }
 )
 

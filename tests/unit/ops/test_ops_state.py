@@ -53,6 +53,12 @@ def test_foreign_folder_is_refused_as_state_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_empty_disk_is_accepted_as_state_folder(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir(mode=0o000)
+    State(tmp_path).claim()
+    assert State(tmp_path).claimed
+
+
 def test_own_state_folder_is_accepted_again(tmp_path: Path) -> None:
     state = claimed(tmp_path / "state")
     (state.root / "notes.txt").touch()
