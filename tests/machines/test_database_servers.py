@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -67,6 +69,54 @@ async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, p
     found.power_off(found.monitor)
     assert "does not respond" in (await in_a_process(found.a, "admin", "database", "status")).err
     await expect_truth(found.dsn(found.b), plant)
+
+
+async def test_servers_of_1_0_are_taken_over(found: Servers) -> None:
+    """1.0 ran each under an id of its own, in a name space where its folder was /var/lib/postgresql."""
+    await found.until_both()
+    async with connected(found.dsn(found.a)) as owner:
+        await owner.execute("CREATE TABLE kept AS SELECT 1 AS number")
+    await found.stop()
+    for number, state in enumerate((found.monitor, found.a, found.b)):
+        _make_former(state, 60_800 + number)
+    for state in (found.monitor, found.a, found.b):
+        await found.restart(state)
+    await found.until_both()
+    name_of = {state: name for name, state in (await found.states()).items()}
+    primary, standby = (found.dsn(getattr(found, name_of[state])) for state in ("primary", "secondary"))
+    async with connected(primary) as owner, connected(standby) as reader:
+        await owner.execute("INSERT INTO kept VALUES (2)")
+        await until(lambda: _holds(reader, [1, 2]))
+
+
+async def _holds(connection: asyncpg.Connection[asyncpg.Record], numbers: list[int]) -> bool:
+    rows = await connection.fetch("SELECT number FROM kept ORDER BY number")
+    return [number for (number,) in rows] == numbers
+
+
+def _make_former(state: Path, uid: int) -> None:
+    """Leave a server's folder as 1.0 did."""
+    cluster, home = state / "postgres" / "cluster", Path("var/lib/postgresql")
+    place = (cluster / "data").relative_to("/")
+    for kind in ("config", "share"):
+        present, former = (cluster / kind / "pg_autoctl" / path for path in (place, home / "data"))
+        former.parent.mkdir(parents=True)
+        present.rename(former)
+        shutil.rmtree(cluster / kind / "pg_autoctl" / place.parts[0])
+    settings = {"pg_ctl": "/usr/lib/postgresql/17/bin/pg_ctl", "host": f"/{home}"}
+    for file in (
+        cluster / "config" / "pg_autoctl" / home / "data" / "pg_autoctl.cfg",
+        cluster / "data" / "postgresql-auto-failover-standby.conf",
+    ):
+        text = file.read_text().replace(str(cluster), f"/{home}") if file.exists() else ""
+        for name, value in settings.items():
+            text = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", text)
+        file.write_text(text)
+    (cluster / ".pg_service.conf").unlink()
+    for path in (cluster, *cluster.rglob("*")):
+        os.chown(path, uid, uid, follow_symlinks=False)
+    for folder in (state, cluster.parent):
+        folder.chmod(0o700)
 
 
 async def _expect_encryption_and_passwords(found: Servers) -> None:
