@@ -38,6 +38,7 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 [ ! -e "$keyring" ] || options+=("--keyring=$keyring")
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+chmod 755 "$root" # that of the image, in which others run, too
 debootstrap "${options[@]}" "$release" "$root" "$main" >&2
 {
     echo "deb $main $release main"
