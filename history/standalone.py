@@ -612,12 +612,19 @@ class HourDifference:
         """Kind of the least change that explains it: rows were added, are missing, or were changed."""
         return "added" if self.found > self.sealed else "missing" if self.found < self.sealed else "changed"
 
-    def describe(self) -> str:
-        """Text for people."""
-        n = abs(self.found - self.sealed)
-        rows = {"added": f"{n:,} added", "missing": f"{n:,} missing"}.get(self.kind, "at least 1 changed")
+    def describe(self, rest_is_sealed: bool = False) -> str:
+        """Text for people. ``rest_is_sealed``: it is proven that rows were added, and none of the others changed."""
+        rows = f"{self.found - self.sealed:,} added" if rest_is_sealed else least_change(self.sealed, self.found)
         hour = "" if self.hour is None else f", hour {self.hour:02}"
         return f"{self.what}{hour}: {rows} ({self.sealed:,} sealed, {self.found:,} found)"
+
+
+def least_change(before: int, after: int) -> str:
+    """The least change between two numbers of rows with different digests, which don't tell what else was changed."""
+    if before == after:
+        return "at least 1 changed"
+    rows = f"{abs(after - before):,} {'added' if after > before else 'missing'}"
+    return f"at least {rows}, and others may have changed" if before and after else rows
 
 
 def compare(
@@ -770,8 +777,9 @@ def _amended(change: Mapping[str, Any], where: str, noun: str, why: str) -> tupl
     """An hour that was amended, in words; whether its rows of before must be there."""
     n = change["after"] - change["before"]
     proven = "added" in change or (change["before"] == 0 and n > 0 and not why)
-    rows = f"{abs(n):,} {noun}{'' if abs(n) == 1 else 's'} {'added' if n > 0 else 'missing' if n < 0 else 'changed'}"
-    return f"{where}: {rows}{why}" + ("" if proven or why else ", by a version that kept no proof"), proven
+    if not proven and not why:
+        return f"{where}: {least_change(change['before'], change['after'])}, by a version that kept no proof", False
+    return f"{where}: {abs(n):,} {noun}{'' if abs(n) == 1 else 's'} {'added' if n > 0 else 'missing'}{why}", proven
 
 
 def _amended_gaps(
@@ -816,6 +824,11 @@ class Verdict:
     def ok(self) -> bool:
         """Whether everything is as sealed."""
         return not self.problems and not self.differences
+
+    @property
+    def strictly_ok(self) -> bool:
+        """Whether, besides, no sealed row was deleted or amended without proof."""
+        return self.ok and all(amendment.proven for amendment in self.amended)
 
 
 def open_file(path: str) -> tuple[Any, SealBundle]:
@@ -901,14 +914,16 @@ def _events(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> I
         yield difference
 
 
-def _gaps(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[HourDifference]:
-    gaps = gaps_in(file)
+def _gaps(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRows) -> Iterator[HourDifference]:
+    gaps, seal = gaps_in(file), bundle.seals[-1]
     if gaps_digest(gaps) != bundle.parts[-1].gaps:
-        yield HourDifference("gaps", None, None, bundle.seals[-1].gaps, len(gaps))
+        yield HourDifference("gaps", None, None, seal.gaps, len(gaps))
         return
     rows.gaps = gaps
-    if len(gaps) != bundle.seals[-1].gaps:
-        yield HourDifference("the number of gaps", None, None, bundle.seals[-1].gaps, len(gaps))
+    if len(gaps) != seal.gaps:
+        problems.append(
+            f"seal {seal.serial} (revision {seal.revision}) says {seal.gaps:,} gaps, its digest {len(gaps):,}"
+        )
 
 
 def report(path: str, verdict: Verdict, anchored: bool) -> str:
@@ -973,9 +988,7 @@ def main() -> int:
         if arguments.json
         else report(arguments.file, verdict, bool(arguments.key))
     )
-    return (
-        0 if verdict.ok and not (arguments.strict and any(not amendment.proven for amendment in verdict.amended)) else 1
-    )
+    return 0 if (verdict.strictly_ok if arguments.strict else verdict.ok) else 1
 
 
 if __name__ == "__main__":

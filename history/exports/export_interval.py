@@ -25,15 +25,25 @@ from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
 from history.exports.export import new_files
 from history.reading.day_samples import DaySamples
-from history.reading.reader import by_label, connect, hour_digests
+from history.reading.reader import by_label, connect, gap_rows, hour_digests
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
-from history.standalone import ChannelLabel, HourDigests, compare, labels_of
+from history.standalone import (
+    EVENT_WIDTHS,
+    ChannelLabel,
+    HourDigests,
+    compare,
+    event_digests,
+    gaps_digest,
+    labels_of,
+    row_bytes,
+)
 from schema.queries import load
 
 METADATA = b"plantlog.export"  # key of what the file is, in its metadata
 _HOUR = timedelta(hours=1)
+_HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +54,22 @@ class ExportedDay:
     serial: int | None  # of the newest seal; None: the day is not sealed
     revision: int | None
     differs: int  # whole hours of channels that are not as sealed
+    event_hours_differ: int  # whole hours of events that are not
+    gaps_differ: bool  # gaps of the day are not
+
+    @property
+    def as_sealed(self) -> bool:
+        """Return whether nothing is known to differ from the seal."""
+        return not (self.differs or self.event_hours_differ or self.gaps_differ)
 
     def describe(self) -> str:
         """A line for people."""
         if self.revision is None:
             return f"{self.day}: not sealed"
-        state = "as sealed" if not self.differs else f"NOT as sealed: {count(self.differs, 'hour')} of channels"
+        hours = {"channels": self.differs, "events": self.event_hours_differ}
+        differ = [f"{count(n, 'hour')} of {what}" for what, n in hours.items() if n]
+        differ += ["gaps of the day"] if self.gaps_differ else []
+        state = "as sealed" if not differ else f"NOT as sealed: {', '.join(differ)}"
         return f"{self.day}: sealed (revision {self.revision}, serial {self.serial}); whole hours are {state}"
 
 
@@ -140,11 +160,12 @@ class _Writer:
                 chain = seals[0].chain if seals else self.scope.chain
                 stored = await DaySamples.of_day(self.connection, self.archived, day, chain)
                 n, differs = await self._samples(samples, stored, sealed)
-                rows = await self._events(stored)
+                rows, event_hours = await self._events(stored, sealed)
                 events.write(rows)
+                gaps_differ = sealed is not None and await self._gaps_differ(sealed)
                 n_samples, n_events = n_samples + n, n_events + len(rows)
                 serial, revision = (seals[-1].serial, seals[-1].revision) if seals else (None, None)
-                days.append(ExportedDay(day.isoformat(), serial, revision, differs))
+                days.append(ExportedDay(day.isoformat(), serial, revision, differs, event_hours, gaps_differ))
             gap_rows = await self._gaps()
             gaps.write(gap_rows)
             span = {"from": self.interval.since.isoformat(), "until": self.interval.until.isoformat()}
@@ -188,13 +209,29 @@ class _Writer:
         text = await self.connection.fetchval(load("evidence")["build_document"], *span, self.scope.number)
         return labels_of(text)
 
-    async def _events(self, stored: DaySamples) -> list[tuple[Any, ...]]:
+    async def _events(self, stored: DaySamples, sealed: SealedDay | None) -> tuple[list[tuple[Any, ...]], int]:
+        """Rows, and whole hours that are not as sealed."""
         first, last = microseconds(self.interval.since), microseconds(self.interval.until)
-        return [
-            row
-            async for row in stored.event_rows(self.scope)
-            if first <= row[0] < last and (self.selected is None or row[4] is None or row[4] in self.selected)
-        ]
+        rows: list[tuple[Any, ...]] = []
+        hours: dict[int, list[bytes]] = {}
+        async for row in stored.event_rows(self._sealed_scope(sealed)):
+            hour = (row[0] - microseconds(begin(stored.day))) // _HOUR_US
+            hours.setdefault(hour, []).append(row_bytes(*row, widths=EVENT_WIDTHS))
+            selected = self.selected is None or row[4] is None or row[4] in self.selected
+            if first <= row[0] < last and selected and self.scope.covers(row[3], row[4]):
+                rows.append(row)
+        if sealed is None:
+            return rows, 0
+        differences = compare("events", None, sealed.parts[-1].events.by_hour(), event_digests(hours))
+        whole_hours = self.interval.hours(stored.day, inside=True)
+        return rows, sum(difference.hour in whole_hours for difference in differences)
+
+    async def _gaps_differ(self, sealed: SealedDay) -> bool:
+        rows = await gap_rows(self.connection, sealed.day, self._sealed_scope(sealed))
+        return gaps_digest(rows) != sealed.parts[-1].gaps
+
+    def _sealed_scope(self, sealed: SealedDay | None) -> Scope:
+        return self.scope if sealed is None else self.scope.of_installation(sealed.seals[-1].installation)
 
     async def _gaps(self) -> list[tuple[Any, ...]]:
         rows = await self.connection.fetch(load("evidence")["select_gaps"], self.interval.since, self.interval.until)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
 
+from core.formatting import count
 from core.timestamps import begin
 from history.reading.reader import connect
 from history.seals.seal_store import SealedDay
@@ -56,20 +57,20 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
         if present.get((entry["installation"], entry["revision"])) != entry["digest"]
     ]
     notes = []
+    if "configurations" in sealed_document:  # else an earlier version sealed the day
+        listed = {(entry["installation"], entry["revision"]) for entry in sealed_document["configurations"]}
+        notes += [
+            f"configuration {revision} of installation {installation} was added after the seal"
+            for installation, revision in sorted(present.keys() - listed)
+        ]
     defined = _by_id(now)
     for number, meanings in channels.items():
         name = meanings[-1]["name"]
         if number not in defined:
             notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
-        elif len(meanings) != len(defined[number]):
-            notes.append(
-                f"channel {number} ({name}) was sealed with {len(meanings)} definitions, now {len(defined[number])}"
-            )
-        else:
-            pairs = zip(meanings, defined[number], strict=True)
-            changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
-            if changed:
-                notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
+            continue
+        if changed := _changes(meanings, defined[number]):
+            notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
     return problems, notes
 
 
@@ -90,6 +91,19 @@ async def altered_files(dsn: str) -> list[str]:
         return [f"plant.config_file lacks {name}, or has another content" for name in names.values()]
     finally:
         connection.terminate()
+
+
+def _changes(sealed: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Differences of a channel's definitions from the sealed ones, each compared with the one of its time."""
+    by_time = {entry.get("valid_from"): entry for entry in now}
+    pairs = [(entry, by_time.get(entry.get("valid_from"))) for entry in sealed]
+    n_same = sum(after is not None for _, after in pairs)
+    changes = [] if n_same == len(sealed) == len(now) else [f"{count(len(sealed), 'definition')}, now {len(now)}"]
+    for before, after in pairs:
+        if after is not None:
+            names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+            changes += [f"{name} {before.get(name)!r}, now {after.get(name)!r}" for name in names]
+    return changes
 
 
 def _by_id(document: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:

@@ -10,7 +10,7 @@ Nothing else is explained: plantlog alters no stored sample, and deletes sealed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from history.seals.proof import NOTHING, amended_events, amended_gaps, amended_h
 from history.seals.receipts import Receipts, Removal
 from history.seals.report import Finding
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
-from history.standalone import HourDifference
+from history.standalone import HourDifference, least_change
 from schema.queries import load
 
 _CHANNELS = 64  # that are read again at a time
@@ -48,14 +48,14 @@ class Explainer:
         """Explain each difference."""
         if not differences:
             return []
-        reasons: dict[tuple[int | None, int | None, str], str] = {}
+        findings = {difference: Finding(difference) for difference in differences}
         removals = list(self.receipts.removals)
         if any(difference.kind == "missing" for difference in differences):
             removals += await self._recorded_removals()
-        await self._explain_additions(differences, reasons)
-        for difference in differences:
-            key, day = (difference.channel_id, difference.hour, difference.what), self.sealed.day
-            if difference.hour is not None and not reasons.get(key):
+        await self._explain_additions(findings)
+        for difference, finding in findings.items():
+            day = self.sealed.day
+            if difference.hour is not None and not finding.explained:
                 span = microseconds(begin(day, difference.hour)), microseconds(begin(day, difference.hour + 1))
                 removal = next((r for r in removals if r.covers(difference.channel_id, *span)), None)
                 # Retention drops all samples of a channel's hour, but keeps events of some types.
@@ -64,20 +64,15 @@ class Explainer:
                     and difference.kind == "missing"
                     and (difference.channel_id is None or difference.found == 0)
                 ):
-                    reasons[key] = removal.description
-        return [
-            Finding(difference, reasons.get((difference.channel_id, difference.hour, difference.what), ""))
-            for difference in differences
-        ]
+                    findings[difference] = Finding(difference, removal.description)
+        return list(findings.values())
 
-    async def _explain_additions(
-        self, differences: Sequence[HourDifference], reasons: dict[tuple[int | None, int | None, str], str]
-    ) -> None:
-        """Samples that came, as receipts prove."""
+    async def _explain_additions(self, findings: dict[HourDifference, Finding]) -> None:
+        """Samples, events and gaps that came, as receipts prove."""
         hours = self.sealed.hours()
         by_hour: dict[int, dict[int, HourDifference]] = {}
-        for difference in differences:
-            if difference.channel_id is None or difference.hour is None or difference.kind != "added":
+        for difference in findings:
+            if difference.channel_id is None or difference.hour is None:
                 continue
             if len(self.receipts.of_hour(difference.channel_id, difference.hour)):
                 by_hour.setdefault(difference.hour, {})[difference.channel_id] = difference
@@ -87,21 +82,30 @@ class Explainer:
                 late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
                 for number, samples in (await self.samples.read(part, range(hour, hour + 1))).items():
                     sealed = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
-                    amended = amended_hour(samples, hour, self.samples.day, late[number], sealed)
-                    if amended is not None:
-                        text = self._late(int(np.count_nonzero(amended.added)), "sample")
-                        reasons[number, hour, of_hour[number].what] = f"{text}{_SEAL_DUE}{imported}"
-        if any(difference.what == "events" and difference.channel_id is None for difference in differences):
-            for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:
-                text = self._late(int(np.count_nonzero(event_hour.added)), "event")
-                reasons[None, event_hour.hour, "events"] = f"{text}{_SEAL_DUE}"
-        if any(difference.what == "gaps" and difference.channel_id is None for difference in differences):
-            gaps = await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)
-            if gaps.changes:
-                reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_SEAL_DUE}"
+                    is_sealed = amended_hour(samples, hour, self.samples.day, late[number], sealed) is not None
+                    n = int(np.isin(samples.time, late[number]).sum())
+                    findings[of_hour[number]] = self._late(of_hour[number], n, "sample", is_sealed, imported)
+        event_differences = [d for d in findings if d.what == "events" and d.channel_id is None]
+        if event_differences:
+            events = await amended_events(self.samples, self.sealed, self.scope, self.receipts)
+            proven = {event_hour.hour for event_hour in events.hours}
+            for difference in event_differences:
+                if difference.hour is not None and (n := events.added.get(difference.hour, 0)):
+                    findings[difference] = self._late(difference, n, "event", difference.hour in proven)
+        for difference in [d for d in findings if d.what == "gaps" and d.channel_id is None]:
+            if changes := (await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)).changes:
+                only_added = all(change["was"] is None for change in changes)
+                finding = self._late(difference, len(changes), "gap", True)
+                findings[difference] = replace(finding, rest_is_sealed=only_added)
 
-    def _late(self, n: int, noun: str) -> str:
-        return f"late data: {count(n, noun)}, the rest is as sealed; written from {self.receipts.since} on"
+    def _late(self, difference: HourDifference, n: int, noun: str, rest_is_sealed: bool, imported: str = "") -> Finding:
+        """A difference of which records say that ``n`` rows came late."""
+        late = f"late data: {count(n, noun)}"
+        if not rest_is_sealed:
+            change = least_change(difference.sealed, difference.found - n)
+            return Finding(difference, rest=f"; without {late}, {change}" if n else "")
+        since = f"the rest is as sealed; written from {self.receipts.since} on"
+        return Finding(difference, f"{late}, {since}{_SEAL_DUE}{imported}", rest_is_sealed=True)
 
     async def _imported(self, hour: int) -> str:
         """The files that events say samples of an hour were imported from, in words."""

@@ -94,10 +94,17 @@ async def amended_samples(
     return amended
 
 
-async def amended_events(
-    samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts
-) -> tuple[list[AmendedHour], set[tuple[int, int]], dict[int, Digest]]:
-    """Hours with added events; time and id of added events without proof; and all hours of the day."""
+@dataclass(frozen=True, slots=True)
+class AmendedEvents:
+    """Changes of the events of a day since its seal."""
+
+    hours: list[AmendedHour]
+    unproven: set[tuple[int, int]]  # time and id of added events without proof
+    added: dict[int, int]  # hour → events that came, by receipts
+
+
+async def amended_events(samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts) -> AmendedEvents:
+    """Hours that events came to."""
     first = microseconds(begin(samples.day))
     rows: dict[int, list[bytes]] = {}
     keys: dict[int, list[tuple[int, int]]] = {}
@@ -108,15 +115,17 @@ async def amended_events(
     now, before = event_digests(rows), sealed.parts[-1].events.by_hour()
     amended: list[AmendedHour] = []
     unproven: set[tuple[int, int]] = set()
+    n_added: dict[int, int] = {}
     for hour in sorted({(us - first) // _HOUR_US for us, _ in receipts.events}):
         added = np.array([key in receipts.events for key in keys.get(hour, ())], bool)
+        n_added[hour] = int(added.sum())
         kept = [row for row, is_new in zip(rows.get(hour, ()), added.tolist(), strict=True) if not is_new]
         sealed_digest = before.get(hour, NOTHING)
         if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != sealed_digest:
             unproven |= {key for key in receipts.events if (key[0] - first) // _HOUR_US == hour}
         elif added.any():
             amended.append(AmendedHour(None, hour, sealed_digest, now[hour], added))
-    return amended, unproven, now
+    return AmendedEvents(amended, unproven, n_added)
 
 
 @dataclass(frozen=True, slots=True)

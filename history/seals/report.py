@@ -15,11 +15,14 @@ class Finding:
     """A difference, and what evidence explains it."""
 
     difference: HourDifference
-    explained: str  # empty: nothing does
+    explained: str = ""  # empty: nothing does
+    rest_is_sealed: bool = False  # the rows that were not added are proven to be the sealed ones
+    rest: str = ""  # what records of late data leave unexplained
 
     def describe(self) -> str:
         """The difference in a line for people."""
-        return f"{self.difference.describe()}: {self.explained or 'NOT explained by any record'}"
+        explained = self.explained or f"NOT explained by any record{self.rest}"
+        return f"{self.difference.describe(self.rest_is_sealed)}: {explained}"
 
 
 @dataclass(slots=True)
@@ -80,8 +83,13 @@ class Report:
         days = []
         for day in self.days:
             findings = [
-                {**asdict(f.difference), "kind": f.difference.kind, "explained": f.explained or None}
-                for f in day.findings
+                {
+                    **asdict(finding.difference),
+                    "kind": finding.difference.kind,
+                    "rest_is_sealed": finding.rest_is_sealed,
+                    "explained": finding.explained or None,
+                }
+                for finding in day.findings
             ]
             days.append({
                 "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
@@ -113,7 +121,8 @@ def format_report(report: Report, limit: int) -> list[str]:
         lines += [f"  {finding.describe()}" for finding in listed[: limit or None]]
         if limit and len(listed) > limit:
             lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
-        lines += [f"  amended: {amendment.describe()}" for amendment in day.amended[: limit or None]]
+        amended = sorted(day.amended, key=lambda amendment: amendment.proven) if limit else day.amended
+        lines += [f"  amended: {amendment.describe()}" for amendment in amended[: limit or None]]
         if limit and len(day.amended) > limit:
             lines.append(f"  {len(day.amended) - limit:,} more amendments (--limit 0 lists all)")
         lines += [f"  note: {note}" for note in day.notes]

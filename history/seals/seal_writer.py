@@ -96,7 +96,8 @@ async def amend(
     receipts = await receipts_of(connection, day, scope, [key.public], sealed.differs)
     amended = await amended_samples(samples, sealed, receipts, _SAMPLES)
     hours, unproven = amended.hours, amended.unproven
-    event_hours, unproven_events, _ = await amended_events(samples, sealed, scope, receipts)
+    late_events = await amended_events(samples, sealed, scope, receipts)
+    event_hours, unproven_events = late_events.hours, late_events.unproven
     gaps = await amended_gaps(samples, sealed, scope, receipts)
     now = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
     text, meanings = merged(sealed.document, now)

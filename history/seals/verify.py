@@ -180,17 +180,20 @@ async def _verify_day(
     hours, names = sealed.hours(), _names(sealed)
     patterns = question.patterns
     channels = await _matching_channels(connection, patterns, names, scope) if patterns else set(hours)
+    kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
+    event_rows: dict[int, list[bytes]] = {}
+    events: HourDigests | None = None
     try:
         samples = await DaySamples.of_day(connection, question.archived, day, seal.chain)
         if not patterns:
             channels |= set(await samples.channels(scope))
-        kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
         digests = await _digests(samples, sorted(channels), report, kept)
-        event_rows = {} if patterns else await samples.event_hours(scope)
-        events = None if patterns else HourDigests.of_hours(event_digests(event_rows))
-    except OperationError as error:  # the archive can't be read
+        if not patterns:
+            event_rows = await samples.event_hours(scope)
+            events = HourDigests.of_hours(event_digests(event_rows))
+    except OperationError as error:  # the archive can't be read; gaps and meanings are not in it
         report.problems.append(f"{day}: {error}")
-        return report
+        samples, channels, digests, kept = DaySamples(connection, day), set(), {}, {}
     differences = [
         difference
         for number in sorted(channels)
@@ -201,9 +204,12 @@ async def _verify_day(
             digests.get(number, {}),
         )
     ]
+    gaps = None if patterns else await gap_rows(connection, day, scope)
     if events is not None:
-        gaps = await gap_rows(connection, day, scope)
-        differences += _event_and_gap_differences(sealed, events, gaps)
+        differences += compare("events", None, sealed.parts[-1].events.by_hour(), events.by_hour())
+    if gaps is not None and gaps_digest(gaps) != sealed.parts[-1].gaps:
+        differences.append(HourDifference("gaps", None, None, seal.gaps, len(gaps)))
+    if events is not None and gaps is not None:
         if not digests_match_root and not differences:
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
         if not digests_match_root and _stored_matches_root(sealed, digests, events, gaps):
@@ -214,7 +220,7 @@ async def _verify_day(
     rows = AmendedRows(
         {channel_hour: content for channel_hour, content in kept.items() if content and channel_hour not in differing},
         {} if events is None else {h: r for h, r in event_rows.items() if (None, h) not in differing},
-        None if events is None or (None, None) in differing else gaps,
+        None if (None, None) in differing else gaps,
     )
     report.amended, unproven = amendments(sealed.differs, sealed.parts, sealed.rows, rows)
     altered, notes = await changed_meanings(connection, sealed)
@@ -262,17 +268,6 @@ async def _digests(
             done += len(part)
             size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))
     return digests
-
-
-def _event_and_gap_differences(
-    sealed: SealedDay, events: HourDigests, gaps: Sequence[tuple[Any, ...]]
-) -> list[HourDifference]:
-    """Events and gaps that differ."""
-    parts = sealed.parts[-1]
-    differences = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
-    if gaps_digest(gaps) != parts.gaps:
-        differences.append(HourDifference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
-    return differences
 
 
 def _stored_matches_root(

@@ -154,7 +154,7 @@ def verify(
     if since is not None or until is not None:
         raise OperationError("--from and --to apply to `plantlog evidence verify rollups` only")
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
-        _verify_file(state, what, key, as_json)
+        _verify_file(state, what, key, as_json, strict)
         return
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
     reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation))
@@ -184,7 +184,7 @@ def _utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> None:
+def _verify_file(state: State, path: str, key: Path | None, as_json: bool, strict: bool) -> None:
     from history import standalone
     from history.seals.keys import trust_anchors
 
@@ -195,7 +195,7 @@ def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> No
         raise OperationError(str(error)) from error
     report = standalone.as_json(path, verdict)
     typer.echo(json.dumps(report, indent=2) if as_json else standalone.report(path, verdict, trusted is not None))
-    if not verdict.ok:
+    if not (verdict.strictly_ok if strict else verdict.ok):
         raise typer.Exit(1)
 
 
@@ -293,7 +293,7 @@ def _export_interval(
         typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
     for day in result.days:
         typer.echo(day.describe())
-    if any(day.differs for day in result.days):
+    if not all(day.as_sealed for day in result.days):
         raise OperationError("stored data differ from the seals: see `plantlog evidence verify`")
 
 

@@ -315,6 +315,6 @@ def test_amendment_of_an_earlier_version_is_not_proven() -> None:
     found, problems = amendments(["", json.dumps(changes)], parts, digests, AmendedRows({(1, 5): b"a" * 40}))
     assert (problems, [(one.what, one.proven) for one in found]) == (
         [],
-        [("x, hour 05: 1 sample added, by a version that kept no proof", False)],
+        [("x, hour 05: at least 1 added, and others may have changed, by a version that kept no proof", False)],
     )
     assert amendments(["", "{"], parts, digests, AmendedRows())[1]

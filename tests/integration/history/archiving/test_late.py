@@ -169,7 +169,12 @@ async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Mainta
     assert [one.explained for one in report.findings] == ["", ""]
     assert [one.difference.kind for one in report.findings] == ["changed", "changed"]
     plant.site.folder.rename(tmp_path / "unmounted")
-    assert (await verified()).problems == [
+    await plant.owner.execute("UPDATE plant.gap SET reason = 'stopped'")
+    report = await verified()
+    assert [one.describe() for one in report.findings] == [
+        "gaps: at least 1 changed (1 sealed, 1 found): NOT explained by any record"
+    ]
+    assert report.problems == [
         f"2026-03-09: archive {plant.site.folder}: no such folder; create it, or mount what it is on"
     ]
 

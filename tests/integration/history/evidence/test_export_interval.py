@@ -62,6 +62,13 @@ async def test_altered_hours_and_chosen_channels(plant: SealedPlant, tmp_path: P
     assert "NOT as sealed: 1 hour of channels" in result.days[0].describe()
     part = await exported(plant, tmp_path / "part.parquet", ExportInterval(begin(DAY, 6), begin(DAY, 24), ["unit/f*"]))
     assert [day.differs for day in part.days] == [0]
+    await plant.owner.execute("UPDATE plant.event SET text = 'valve closed'")
+    await plant.owner.execute("UPDATE plant.gap SET reason = 'stopped'")
+    both = await exported(plant, tmp_path / "both.parquet", Interval(begin(DAY, 5), begin(DAY, 6), []))
+    state = "NOT as sealed: 2 hours of channels, 1 hour of events, gaps of the day"
+    assert [day.describe() for day in both.days] == [
+        f"2026-03-09: sealed (revision 0, serial 1); whole hours are {state}"
+    ]
     with pytest.raises(OperationError, match="already exists"):
         await exported(plant, tmp_path / "part.parquet", whole)
     with pytest.raises(OperationError, match="no channel matches none"):

@@ -91,7 +91,11 @@ async def test_sample_altered_while_late_data_come_is_not_signed(plant: SealedPl
     [amended] = await plant.seal(progress=lines.append)
     assert lines[0] == "2026-03-09: 1 channel-hour unexplained: see `plantlog evidence verify 2026-03-09`"
     assert [one["hour"] for one in json.loads(amended.differs)["channels"]] == [6]
-    assert not (await plant.verify(DAY)).ok
+    assert [one.describe() for one in (await plant.verify(DAY)).days[0].findings if one.difference.hour == 5] == [
+        "unit/pressure, hour 05: at least 1 changed (120 sealed, 120 found): NOT explained by any record",
+        "unit/flow, hour 05: at least 1 added, and others may have changed (120 sealed, 121 found): "
+        "NOT explained by any record; without late data: 1 sample, at least 1 changed",
+    ]
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 0 WHERE time = $1 AND channel_id = $2", AT,
                               plant.ids["unit/flow"])  # fmt: skip
     [amended] = await plant.seal()  # its receipt waited
@@ -134,6 +138,16 @@ async def test_altered_event_is_neither_explained_nor_signed(plant: SealedPlant,
         assert [one.explained for one in (await plant.verify(DAY)).days[0].findings] == [""]
     assert not (await plant.verify(DAY)).ok
     assert await plant.seal() == []
+
+
+async def test_event_altered_while_a_late_one_comes_is_not_hidden_by_it(plant: SealedPlant) -> None:
+    await plant.seal()
+    await plant.late_event(begin(DAY, 5), "text", "said late")
+    await plant.owner.execute("UPDATE plant.event SET text = 'valve closed' WHERE text <> 'said late'")
+    assert [one.describe() for one in (await plant.verify(DAY)).days[0].findings] == [
+        "events, hour 05: at least 1 added, and others may have changed (1 sealed, 2 found): "
+        "NOT explained by any record; without late data: 1 event, at least 1 changed"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +219,14 @@ async def test_altered_configuration_is_not_as_sealed(database_plant: SealedPlan
     report = await plant.verify()
     assert report.ok
     assert all(day.strictly_ok for day in report.days)
+    await plant.tamper(
+        "INSERT INTO plant.config_revision (installation, revision, applied_at, account, host, command, added, moved,"
+        " changed, retired, file, files) VALUES (1, 2, $1, 'eva', 'host', 'up', 0, 0, 0, 0, 'plant.toml', '{}')",
+        begin(DAY, 4),
+    )
+    [day] = (await plant.verify(DAY)).days
+    assert day.notes == ["configuration 2 of installation 1 was added after the seal"]
+    await plant.tamper("DELETE FROM plant.config_revision WHERE revision = 2")
     await plant.tamper("ALTER TABLE plant.config_file DROP CONSTRAINT config_file_check")
     await plant.tamper("UPDATE plant.config_file SET content = 'y'")
     assert (await plant.verify()).chain == [

@@ -45,10 +45,18 @@ UNEXPLAINED = "NOT explained by any record"
             "UPDATE plant.samples_raw SET time = time + INTERVAL '1 microsecond' WHERE channel_id = $1 AND time = $2",
             "at least 1 changed (120 sealed, 120 found)",
         ),
-        ("DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time = $2", "1 missing (120 sealed, 119 found)"),
+        (
+            "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time = $2",
+            "at least 1 missing, and others may have changed (120 sealed, 119 found)",
+        ),
         (
             "INSERT INTO plant.samples_raw VALUES ($2::timestamptz + INTERVAL '1 ms', 40, $1, 0)",
-            "1 added (120 sealed, 121 found)",
+            "at least 1 added, and others may have changed (120 sealed, 121 found)",
+        ),
+        (
+            "WITH altered AS (UPDATE plant.samples_raw SET value = 9 WHERE channel_id = $1 AND time = $2)"
+            " INSERT INTO plant.samples_raw VALUES ($2::timestamptz + INTERVAL '1 ms', 40, $1, 0)",
+            "at least 1 added, and others may have changed (120 sealed, 121 found)",
         ),
     ],
 )
@@ -260,6 +268,18 @@ async def test_changed_channel_names_are_detected(plant: SealedPlant) -> None:
     assert report.ok  # the seal was perhaps made before meanings were kept by time
     number = plant.ids["unit/flow"]
     assert report.days[0].notes == [f"channel {number} (unit/flow) was sealed with name 'unit/flow', now 'unit/other'"]
+    await plant.owner.execute(
+        "WITH first AS (UPDATE plant.channel_version SET valid_to = $1"
+        " WHERE name = 'unit/other' AND valid_from < $1 RETURNING *)"
+        " INSERT INTO plant.channel_version (channel_id, valid_from, valid_to, name, source_id, address, kind, unit,"
+        " deadband, description, attributes, retention, version) SELECT channel_id, $1, $2, name, source_id, address,"
+        " kind, unit, deadband, description, attributes, retention, 99 FROM first",
+        begin(DAY, 12),
+        begin(DAY, 24),
+    )
+    assert (await plant.verify(DAY)).days[0].notes == [
+        f"channel {number} (unit/flow) was sealed with 1 definition, now 2; name 'unit/flow', now 'unit/other'"
+    ]
     await plant.tamper("UPDATE plant.seal_document SET content = replace(content, 'unit/flow', 'unit/flux')")
     assert (await plant.verify(DAY)).days[0].problems == [
         "2026-03-09: the document with the names of its channels was altered"
