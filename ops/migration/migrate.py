@@ -102,9 +102,10 @@ async def has_schema(connection: asyncpg.Connection[Any]) -> bool:
 
 
 async def is_current(connection: asyncpg.Connection[Any]) -> bool:
-    """Return whether the database has the schema version of this plantlog."""
+    """Return whether the database has the schema version of this plantlog. Raises DatabaseError if ``migrate`` would
+    refuse it."""
     rows = await connection.fetch(load("migrate")["select_migrations"])
-    return bool(rows) and rows[-1]["version"] == migrations()[-1].version
+    return bool(rows) and not _pending(migrations(), rows)
 
 
 async def _record(connection: asyncpg.Connection[Any], migration: Migration) -> None:

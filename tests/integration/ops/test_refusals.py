@@ -231,6 +231,30 @@ def test_refused_service_makes_no_state_folder(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", [("service", "run"), ("prepare",)])
+def test_newer_database_is_refused_before_the_folder_is_claimed(
+    words: tuple[str, ...], state: State, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.service.foreground.faulthandler.enable", lambda: None)
+    asyncio.run(_upgrade_by_a_newer(database))
+    new, ports = State(tmp_path / "new"), free_ports(30)
+    new.root.mkdir()
+    config = tmp_path / "plant.toml"
+    config.write_text(f"{config.read_text()}[viewer]\nport = {ports}\n[health]\nport = {ports + 1}\n")
+    if words == ("prepare",):
+        store_dsns(new, owner=database.owner_dsn)
+        words = (*words, "--config", str(config))
+    else:
+        monkeypatch.setenv("PLANTLOG_DSN", database.owner_dsn)
+        new.run.mkdir()
+        Deployment(config, simulator=False).save(new)
+    before = _contents(new.root)
+    result = run(new.root, "admin", *words)
+    assert result.code == 1, result
+    assert "was upgraded by a newer plantlog" in " ".join(result.err.split()), result
+    assert _contents(new.root) == before
+
+
 def test_refused_service_leaves_an_appliance_that_runs_outside_of_it(
     external: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

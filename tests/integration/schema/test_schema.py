@@ -49,9 +49,9 @@ async def test_concurrent_migrations_apply_each_version_once(empty_database: str
 async def test_a_newer_schema_says_what_to_do(database: Database, owner: asyncpg.Connection) -> None:
     assert await is_current(owner)
     await owner.execute(load("migrate")["insert_migration"], 999, "future", "0")
-    assert not await is_current(owner)
-    with pytest.raises(DatabaseError, match=r"schema version 999 \(future\).*upgrade this one"):
-        await migrate(database.owner_dsn)
+    for refusing in (is_current(owner), migrate(database.owner_dsn)):
+        with pytest.raises(DatabaseError, match=r"schema version 999 \(future\).*upgrade this one"):
+            await refusing
 
 
 async def test_changed_migration_file_is_named(database: Database, folder: Path) -> None:
