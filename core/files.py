@@ -1,4 +1,7 @@
-"""Files that are replaced atomically: readers, also after a power failure, find the old content or the new one."""
+"""Files that are replaced atomically: readers, also after a power failure, find the old content or the new one.
+
+Faults of files that can't be read, in words.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,35 @@ from core.errors import OperationError
 CERTIFICATE_SUFFIXES = (".der", ".pem", ".crt", ".cer")
 
 
+def fault(error: Exception) -> str:
+    """What is in the place of a file that can't be read, in words."""
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return "no such file"
+        case IsADirectoryError():
+            return "a folder"
+        case PermissionError():
+            return "a file that this account may not read"
+        case UnicodeDecodeError():
+            return f"byte 0x{error.object[error.start]:02x}, which is not UTF-8"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 @contextmanager
-def file_errors(path: Path) -> Iterator[None]:
-    """Raise OperationError, which names the file, for an OSError of the block."""
+def file_errors(path: Path, legal: str = "") -> Iterator[None]:
+    """Raise OperationError, which names the file, for an OSError of the block.
+
+    ``legal``: what a file should be that is read there; it also raises OperationError for one that is not UTF-8.
+    """
     try:
         yield
     except OSError as error:
-        raise OperationError(f"{path}: {error.strerror}") from error
+        found = f"found {fault(error)}; legal: {legal}" if legal else error.strerror
+        raise OperationError(f"{path}: {found}") from error
+    except UnicodeDecodeError as error:
+        if not legal:
+            raise
+        raise OperationError(f"{path}: found {fault(error)}; legal: {legal}") from error
 
 
 @contextmanager

@@ -53,6 +53,7 @@ import argparse
 import base64
 import hashlib
 import json
+import os
 import struct
 import sys
 import zlib
@@ -837,7 +838,14 @@ def open_file(path: str) -> tuple[Any, SealBundle]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
+        if os.path.isdir(path):  # noqa: PTH112
+            raise UnverifiableError(f"{path}: found a folder; legal: a Parquet file")
         file = pq.ParquetFile(path)
+    except FileNotFoundError as error:
+        raise UnverifiableError(f"{path}: found no such file; legal: a Parquet file") from error
+    except PermissionError as error:
+        legal = "a Parquet file"
+        raise UnverifiableError(f"{path}: found a file that this account may not read; legal: {legal}") from error
     except (pa.ArrowException, OSError) as error:
         raise UnverifiableError(f"{path} is not a complete Parquet file: {error}") from error
     text = (file.metadata.metadata or {}).get(METADATA)

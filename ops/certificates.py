@@ -52,11 +52,13 @@ def export(pki: Path, file: Path, with_key: bool) -> str:
 
 def use(pki: Path, file: Path, key: Path | None) -> str:
     """Use a certificate that was issued elsewhere; its key is in ``key``, or in ``file``."""
-    try:
+    with file_errors(file, "a certificate, DER or PEM"):
         content = file.read_bytes()
-        identity = client_certificate.load_identity(content, content if key is None else key.read_bytes(), file)
-    except OSError as error:
-        raise OperationError(f"{error.filename}: {error.strerror}") from error
+    private = content
+    if key is not None:
+        with file_errors(key, "an RSA key, PEM or DER, without a password"):
+            private = key.read_bytes()
+    identity = client_certificate.load_identity(content, private, file)
     problems = "; ".join(_problems(identity.certificate))
     if problems:
         raise OperationError(f"{file} is not a valid OPC UA client certificate (OPC 10000-6, 6.2.2): {problems}")
@@ -91,7 +93,7 @@ def trust(pki: Path, name_or_digits: str) -> str:
 
 def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
     """Add the certificates in ``file``, or its CRL, to the trust list. ``issuer``: they only complete chains."""
-    with file_errors(file):
+    with file_errors(file, "a certificate or a CRL, DER or PEM"):
         content = file.read_bytes()
     load = x509.load_pem_x509_certificates if b"-----BEGIN" in content else _load_der
     try:

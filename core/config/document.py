@@ -11,7 +11,7 @@ from typing import Any
 
 from core.config import files, token_file
 from core.config.explain import read_text, shortened, shown
-from core.config.locate import Key, line_of, locate
+from core.config.locate import Key, line_of, locate, unfinished_line
 from core.errors import Problem
 
 _SECRETS = (
@@ -41,7 +41,7 @@ class Document:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             number = re.search(r"line (\d+)", str(error))
-            line = int(number[1]) if number else None
+            line = int(number[1]) if number else unfinished_line(text)
             self.problems.append(Problem(str(self.path), line, "syntax", *_toml_error(error)))
         except ValueError as error:  # a number of thousands of digits
             self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))

@@ -21,6 +21,7 @@ from core.config.addresses import modbus_address
 from core.config.base import fields_of
 from core.config.quantities import Parsed
 from core.errors import Problem
+from core.files import fault
 
 Fault: TypeAlias = tuple[str, str, str]  # field, found, legal
 
@@ -91,12 +92,10 @@ def read_text(
             digests[str(path)] = hashlib.sha256(content).hexdigest()
         # Not by utf-8-sig: places in its errors are without the byte order mark, or with it.
         return content.removeprefix(codecs.BOM_UTF8).decode()
-    except FileNotFoundError:
-        problems.append(Problem(str(path), None, field, "no such file", legal))
     except UnicodeDecodeError:
         problems.append(Problem(str(path), *_not_utf8(content, field), legal))
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        problems.append(Problem(str(path), None, field, str(error), legal))
+        problems.append(Problem(str(path), None, field, fault(error), legal))
     return None
 
 

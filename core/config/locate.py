@@ -49,6 +49,11 @@ def line_of(lines: dict[Key, int], key: Key) -> int | None:
     return None
 
 
+def unfinished_line(text: str) -> int:
+    """The line of the statement that a text which ends too early ends with."""
+    return next((number for number, line in reversed([*_outside_long_texts(text)]) if line.strip()), 1)
+
+
 def _outside_long_texts(text: str) -> Iterator[tuple[int, str]]:
     """Numbered lines that don't stand within a text in three quotes."""
     quotes: str | None = None

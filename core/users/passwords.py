@@ -12,6 +12,7 @@ from argon2.exceptions import VerificationError
 from argon2.profiles import RFC_9106_LOW_MEMORY
 
 from core.errors import OperationError
+from core.files import file_errors
 
 MIN_LENGTH = 12  # characters
 _MAX_LENGTH = 256
@@ -44,10 +45,8 @@ def matches(stored: str | None, password: str) -> bool:
 
 def read(file: Path) -> str:
     """The password in a file, which is its first line. Raises OperationError."""
-    try:
+    with file_errors(file, "a file whose first line is the password"):
         return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OperationError(f"--password-file {file}: {error}") from error
 
 
 @cache

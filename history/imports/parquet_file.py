@@ -41,7 +41,7 @@ _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 
 def is_parquet(file: Path) -> bool:
     """Raises OperationError if the file can't be read."""
-    with file_errors(file), file.open("rb") as raw:
+    with file_errors(file, "a file: CSV, Parquet, or line protocol"), file.open("rb") as raw:
         return raw.read(len(_MAGIC)) == _MAGIC
 
 

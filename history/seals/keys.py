@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from core.errors import OperationError
-from core.files import write_atomically
+from core.files import file_errors, write_atomically
 from core.paths import State
 from core.timestamps import microseconds, now_us, utc
 from history.reading.scope import own_scope_number
@@ -170,7 +170,9 @@ def trust_anchors(state: State, key: Path | None) -> list[str] | None:
     if key is None:
         own_key = load_signer(state)
         return None if own_key is None else [own_key.public]
+    with file_errors(key, "a public key in PEM format"):
+        content = key.read_bytes()
     try:
-        return read_keys(key.read_bytes())
-    except (OSError, UnverifiableError) as error:
+        return read_keys(content)
+    except UnverifiableError as error:
         raise OperationError(f"{key}: {error}") from error

@@ -16,7 +16,7 @@ from core.config.model import BackupOptions
 from core.config.snapshot import in_force
 from core.database import connected, database_errors
 from core.errors import OperationError
-from core.files import write_atomically
+from core.files import file_errors, write_atomically
 from core.folder_lock import folder_lock
 from core.paths import State
 from ops.backup.pgbackrest import call, explain
@@ -62,10 +62,10 @@ def archive_of(options: BackupOptions) -> ArchiveSettings:
     assert options.repository is not None
 
     def content(file: Path | None) -> str:
-        try:
-            return "" if file is None else file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise OperationError(f"[backup] {file}: {error}") from error
+        if file is None:
+            return ""
+        with file_errors(file, "a file with a secret of [backup]"):
+            return file.read_text(encoding="utf-8")
 
     key = content(options.key_file)
     if options.repository.startswith("s3:") and len(key.split()) != 2:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import OperationError
+from core.files import file_errors
 from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
@@ -187,10 +188,11 @@ def _wrong(option: str, found: str, legal: str) -> OperationError:
 
 def _passphrase(option: Path | None, configured: Path | None) -> str:
     file = option or (None if _VARIABLE in os.environ else configured)
-    try:
-        text = os.environ.get(_VARIABLE, "") if file is None else file.read_text()
-    except OSError as error:
-        raise OperationError(f"passphrase file {file}: {error.strerror}") from error
+    if file is None:
+        text = os.environ.get(_VARIABLE, "")
+    else:
+        with file_errors(file, "a file with the passphrase in one line"):
+            text = file.read_text(encoding="utf-8")
     if len(text.split()) != 1:
         origin = file or f"--passphrase-file or {_VARIABLE}"
         raise OperationError(f"{origin}: found no passphrase; legal: one line without spaces")

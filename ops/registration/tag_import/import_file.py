@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from core.config.base import Name
 from core.config.sources import ModbusSource, OpcuaSource, WordOrder
 from core.errors import OperationError
-from core.files import write_atomically
+from core.files import file_errors, write_atomically
 from core.formatting import count
 from ops.registration.tag_import import ignition, kepware, opc_publisher
 from ops.registration.tag_import.imported import Imported, ImportedSource
@@ -25,7 +25,8 @@ def run(file: Path, name: str | None, address: str | None, word_order: str, serv
     except ValidationError:
         raise OperationError(f"{source_name!r} is no name of a source, as in boiler-house: give --name") from None
     try:
-        imported = _read(file, source_name, address, word_order, server)
+        with file_errors(file, "an export of KEPServerEX (CSV) or Ignition (JSON), or publishednodes.json"):
+            imported = _read(file, source_name, address, word_order, server)
         _write(imported, output)
     except OSError as error:
         raise OperationError(f"{error.filename}: {error.strerror}") from error

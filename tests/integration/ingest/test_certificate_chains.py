@@ -320,7 +320,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{crl} has expired on " in run("add", crl)
     crl.write_bytes(b"nothing")
     assert "is neither a certificate nor a CRL" in run("add", crl)
-    assert "No such file" in run("add", tmp_path / "missing")
+    assert "found no such file; legal: a certificate" in run("add", tmp_path / "missing")
     assert "is not a CA's" in run("add", plant.file, "--issuer")
     assert "urn:plantlog:tests:server" in run("add", plant.file)
 

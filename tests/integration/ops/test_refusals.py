@@ -86,7 +86,7 @@ def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, t
     [
         (("user", "add", "anna", "--role", "viewer"), "the first user must be an engineer"),
         (("user", "add", "root", "--role", "engineer"), "user: found 'root'; legal: "),
-        (("user", "add", "anna", "--role", "engineer", "--password-file", "absent"), "No such file"),
+        (("user", "add", "anna", "--role", "engineer", "--password-file", "absent"), "found no such file; legal: "),
         (("up", "--config", "absent.toml"), "absent.toml"),
         (("admin", "database", "monitor"), "--address is missing"),
         (("admin", "database", "monitor", "--address", "192.0.2.1"), "legal: an address of this machine"),
