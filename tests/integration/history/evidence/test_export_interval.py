@@ -64,7 +64,7 @@ async def test_altered_hours_and_chosen_channels(plant: SealedPlant, tmp_path: P
     assert [day.differs for day in part.days] == [0]
     await plant.owner.execute("UPDATE plant.event SET text = 'valve closed'")
     await plant.owner.execute("UPDATE plant.gap SET reason = 'stopped'")
-    both = await exported(plant, tmp_path / "both.parquet", Interval(begin(DAY, 5), begin(DAY, 6), []))
+    both = await exported(plant, tmp_path / "both.parquet", ExportInterval(begin(DAY, 5), begin(DAY, 6), []))
     state = "NOT as sealed: 2 hours of channels, 1 hour of events, gaps of the day"
     assert [day.describe() for day in both.days] == [
         f"2026-03-09: sealed (revision 0, serial 1); whole hours are {state}"
