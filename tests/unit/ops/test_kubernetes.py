@@ -15,13 +15,14 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from core.paths import CHECKOUT
 from ops.containers import healthy
+from tests.docs import blocks
 
 FOLDER = CHECKOUT / "ops" / "containers" / "kubernetes"
 PROCESSES = {
     *("collector-modbus", "collector-opcua", "collector-push", "maintenance", "notifier", "viewer", "writer"),
 }
 STARTED_BEFORE = ["certificate", "database", "migrate"]  # in this order
-# The demo's plant; and `restore`, which is run by hand.
+# The demo's plant; and `restore`, which is a component.
 ONLY_IN_COMPOSE = {"restore", "simulator", "trust"}
 FOLDERS_OF_THE_MACHINE = {"/etc/plantlog", "/mnt/archive", "/mnt/backup", "/run/secrets/tokens"}  # .env names them
 _DEFINITIONS = json.loads(Path(__file__).with_name("kubernetes-1.29.json").read_text())["$defs"]
@@ -37,7 +38,7 @@ def _validate(manifest: dict[str, Any]) -> None:
 def _manifests() -> dict[str, dict[str, Any]]:
     """Those that kustomization.yaml names, by kind."""
     resources = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    assert {*resources, "kustomization.yaml"} == {path.name for path in FOLDER.iterdir()}
+    assert {*resources, "kustomization.yaml", "restore"} == {path.name for path in FOLDER.iterdir()}
     found = [one for name in resources for one in yaml.safe_load_all((FOLDER / name).read_text())]
     assert len(found) == 4
     return {one["kind"]: one for one in found}
@@ -102,6 +103,23 @@ def test_containers_are_the_services_of_compose() -> None:
         assert environment == service.get("environment", {}), name
     seconds = [int(service.get("stop_grace_period", "0s")[:-1]) for service in _services().values()]
     assert pod["terminationGracePeriodSeconds"] == sum(set(seconds) - {0})
+
+
+def test_component_restores_as_the_service_of_compose_does() -> None:
+    """Where `certificate` is, whose secrets and volumes it has; the server comes next."""
+    component = yaml.safe_load((FOLDER / "restore" / "kustomization.yaml").read_text())
+    (patch,) = component["patches"]
+    assert patch["target"] == {"kind": "StatefulSet", "name": _manifests()["StatefulSet"]["metadata"]["name"]}
+    copied, name, arguments = yaml.safe_load(patch["patch"])
+    place = "/spec/template/spec/initContainers"
+    assert copied == {"op": "copy", "from": f"{place}/0", "path": f"{place}/1"}
+    assert name == {"op": "replace", "path": f"{place}/1/name", "value": "restore"}
+    service = _compose()["services"]["restore"]
+    assert service["entrypoint"] == ["python", "-P", "-m", *arguments["value"]]
+    assert {"op": "replace", "path": f"{place}/1/args"}.items() < arguments.items()
+    certificate = _containers()["certificate"]
+    assert certificate["image"] == service["image"]
+    assert certificate["volumeMounts"] == _containers()["maintenance"]["volumeMounts"]
 
 
 def test_volumes_are_those_of_compose() -> None:
@@ -229,3 +247,21 @@ def test_every_volume_is_mounted_and_every_mount_has_a_volume() -> None:
     assert {one["name"] for container in _containers().values() for one in container["volumeMounts"]} == set(names)
     (alias,) = _pod()["hostAliases"]
     assert alias == {"ip": "127.0.0.1", "hostnames": ["database"]}
+
+
+def test_documented_kustomization_names_what_there_is() -> None:
+    (text,) = [
+        block.text for block in blocks("text") if block.page == "docs/containers.md" and "resources:" in block.text
+    ]
+    documented = yaml.safe_load(text)
+    assert [Path(one).parts[1:] for one in documented["resources"]] == [
+        ("plantlog", *FOLDER.relative_to(CHECKOUT).parts)
+    ]
+    assert {f"{one['name']}:local" for one in documented["images"]} == {one["image"] for one in _containers().values()}
+    (patch,) = documented["patches"]
+    assert patch["patch"].startswith("- ")  # kustomize takes what begins with a bracket for JSON
+    (change,) = yaml.safe_load(patch["patch"])
+    place: Any = _manifests()[patch["target"]["kind"]]
+    for part in change["path"].split("/")[1:]:
+        place = place[int(part) if isinstance(place, list) else part]
+    assert place == "192.0.2.0/24"
