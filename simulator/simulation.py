@@ -35,8 +35,7 @@ _WRITES_PER_PAUSE = 250  # values between two turns of the event loop
 class Simulator:
     """Runs a plant until stopped.
 
-    ``truth_bytes``: maximum size of a file of the ground truth; 0: none is recorded. ``jitter`` (s): maximum age of a
-    source time relative to its cycle.
+    ``truth_bytes``: maximum size of a file of the ground truth; 0: none is recorded.
     """
 
     def __init__(
@@ -44,23 +43,20 @@ class Simulator:
         plant: SimPlant,
         state: Path,
         secure: bool,
-        speed: float,
         truth_bytes: int = MAX_BYTES,
-        jitter: float = 0.0,
         history: int | None = None,
     ) -> None:
         self.plant = plant
         tags = plant.tags
         self.faults = Faults(tags)
         self.published = 0
-        self._speed = speed
         self._truth = None
         if truth_bytes:
             self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us(), truth_bytes)
         self._server = self._publisher = None
         if any(tag.opcua is not None for tag in tags):
             self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)
-            self._publisher = Publisher(plant, self._server, self.faults, self._truth, jitter)
+            self._publisher = Publisher(plant, self._server, self.faults, self._truth)
         self._registers = {name: Registers(tags, members) for name, members in devices(tags).items()}
         self.devices = [
             ModbusDevice(n, r, self.faults, self._answered, self._register_written) for n, r in self._registers.items()
@@ -100,7 +96,7 @@ class Simulator:
         due, tick = time.monotonic(), 0
         while not stop.is_set():
             async with self._publishing:
-                self.plant.step(self.plant.tick * self._speed)
+                self.plant.step(self.plant.tick)
                 values, texts = self._read_sensors()
                 self._update_registers(values, texts)
                 if self._publisher is not None:
@@ -195,22 +191,12 @@ class Publisher:
     that no tag ever has two values at the same time.
     """
 
-    def __init__(
-        self,
-        plant: SimPlant,
-        server: OpcuaServer,
-        faults: Faults,
-        truth: TruthWriter | None,
-        jitter: float = 0.0,  # s, maximum age of a value relative to its cycle
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, plant: SimPlant, server: OpcuaServer, faults: Faults, truth: TruthWriter | None) -> None:
         tags = plant.tags
         self._plant = plant
         self._server = server
         self._faults = faults
         self._truth = truth
-        self._jitter = round(jitter * 1e6 / 2)  # in steps of 2 µs
-        self._random = np.random.default_rng(seed)
         self.tags = np.array([i for i, tag in enumerate(tags) if tag.opcua is not None], np.int64)
         periods = np.array([tags[i].period for i in self.tags])
         self._ticks = np.maximum(1, np.round(periods / plant.tick)).astype(np.int64)
@@ -261,9 +247,7 @@ class Publisher:
         return due
 
     def _times(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
-        cycle = now_us() & ~1
-        older = 2 * self._random.integers(0, self._jitter, len(tags)) if self._jitter else 0
-        times: NDArray[np.int64] = np.maximum(cycle - older, self._time[tags] + 2)
+        times: NDArray[np.int64] = np.maximum(now_us() & ~1, self._time[tags] + 2)
         self._time[tags] = times
         jump = self._faults.get("opcua", "clock_jump")
         return times if jump is None else times + int(jump.value * 1e6) | 1
