@@ -25,9 +25,9 @@ from lab.chaos.report import Report
 from lab.chaos.schedule import FAULTS, Fault, Step, play, schedule, soak_schedule
 from lab.chaos.settling import await_idle, closed, rollups
 from lab.chaos.soak import Soak, soaking
+from lab.recovery import observe, wait_for_recovery
 from ops import ports
 from ops.appliance.supervisor import Supervisor
-from ops.maintenance.overload.recovery import observe, wait_for_recovery
 from schema.queries import load
 from simulator.compare import compare
 from simulator.relay import running_relays

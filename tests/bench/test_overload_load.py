@@ -18,8 +18,8 @@ from lab.bench.overload import flood
 from lab.bench.overload.cost import Reading, costs, describe_changes
 from lab.bench.overload.flood import LINES, Flood
 from lab.chaos.stress import slowed
+from lab.recovery import Observation, wait_for_recovery
 from ops.maintenance.overload.measure import SpoolBacklog
-from ops.maintenance.overload.recovery import Observation, wait_for_recovery
 from tests.waiting import PATIENCE, until
 
 _SILENT = b""

@@ -23,9 +23,9 @@ from lab.bench.overload.cost import Reading
 from lab.bench.overload.flood import GATEWAYS, LINES, Flood, source
 from lab.chaos.appliance import running_appliance as running
 from lab.chaos.plants import Ports, Simulated
+from lab.recovery import Observation, observe
 from ops import health, ports
 from ops.appliance.supervisor import Supervisor
-from ops.maintenance.overload.recovery import Observation, observe
 from schema.queries import load
 from simulator.export import export
 from simulator.plants import LoadPlant

@@ -19,8 +19,8 @@ from lab.bench.overload.cost import Cost, costs, describe_changes, readings
 from lab.bench.overload.flood import GATEWAYS, LINES
 from lab.bench.tables import table
 from lab.chaos.stress import busy, slowed
+from lab.recovery import Observation, wait_for_recovery
 from ops.maintenance.overload.measure import Pressure
-from ops.maintenance.overload.recovery import Observation, wait_for_recovery
 from simulator.compare import compare
 
 _RECOVERY_SECONDS = 180.0  # after which a case has not recovered

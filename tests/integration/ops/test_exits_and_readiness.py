@@ -32,6 +32,7 @@ from core.paths import EXAMPLE, State
 from core.servers.health import serve
 from core.timestamps import now_us
 from ingest.status import SourceStatus
+from lab.recovery import observe
 from ops import health
 from ops.appliance.readiness import Progress, wait_until, wait_until_ready
 from ops.appliance.status import StatusMonitor, _not_ready_reason
@@ -39,7 +40,6 @@ from ops.appliance.status_table import bad_channels, render
 from ops.appliance.steps import Step
 from ops.appliance.supervisor import ExitRecord, Program, Supervisor, parse_exits
 from ops.deployment import Running
-from ops.maintenance.overload.recovery import observe
 from tests.command import run
 from tests.config_in_force import activate
 from tests.ports import free_ports
