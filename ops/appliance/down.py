@@ -27,7 +27,6 @@ from ops.registration.register import spooled_rows
 
 _DRAIN_TIMEOUT = 60.0
 _STUCK_SECONDS = 10.0  # without one row written: the database is away
-_EXIT_TIMEOUT = 30.0
 
 
 def down(wipe: bool, yes: bool, console: Console) -> None:
@@ -70,7 +69,7 @@ def _stop(state: State, steps: Steps) -> None:
                 supervisor.stop_programs(*stage)
         with steps.step("stop supervisor"):
             supervisor.shutdown()
-            orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+            orphans.wait_for_exit(state)
         if (last := Running.load(state)) is not None:
             replace(last, stopped_at=now_us()).save(state)
     if orphans.find(state):

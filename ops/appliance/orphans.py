@@ -14,6 +14,7 @@ from core.paths import State
 
 _STOP_SECONDS = 20.0
 _KILL_SECONDS = 5.0
+_EXIT_SECONDS = 30.0
 
 
 def find(state: State) -> dict[str, list[psutil.Process]]:
@@ -66,11 +67,8 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for_exit(state: State, seconds: float) -> bool:
-    """Return whether the processes terminate in time."""
-    deadline = time.monotonic() + seconds
-    while find(state):
-        if time.monotonic() > deadline:
-            return False
+def wait_for_exit(state: State) -> None:
+    """Wait for some time until the processes, which were told to end, have ended."""
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while find(state) and time.monotonic() <= deadline:
         time.sleep(0.05)
-    return True

@@ -50,8 +50,6 @@ from ops.postgres.membership import check_appliance
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 
-_EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
-
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
@@ -157,7 +155,7 @@ def _undo(state: State, existed: bool, before: Collection[Path]) -> None:
     supervisor = Supervisor(state)
     if supervisor.answers():
         supervisor.shutdown()
-        orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+        orphans.wait_for_exit(state)
     for path in state.root.iterdir():
         if path not in before:
             remove(path)
@@ -311,7 +309,7 @@ def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> Non
     service.check_none(state)
     step.note("another plantlog version is running; its processes are stopped and started from this one")
     supervisor.shutdown()
-    orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+    orphans.wait_for_exit(state)
     orphans.end(state, step.note)
 
 
