@@ -99,7 +99,7 @@ def _arguments() -> argparse.ArgumentParser:
         "--truth-bytes",
         type=int,
         default=MAX_BYTES,
-        help="maximum size of a file of the ground truth, of which two are kept; 0: none; default: %(default)s",
+        help="maximum size of a file of the ground truth, of which two are kept; default: %(default)s",
     )
     run.set_defaults(run=lambda arguments: asyncio.run(_run(arguments)))
     export_parser = commands.add_parser(
