@@ -22,9 +22,10 @@ from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import portions
 from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
+from ingest.opcua.subscription.clocks import ClockSkew
 from ingest.opcua.subscription.items import MARKER_HANDLE, PROBE_HANDLE
 from ingest.opcua.subscription.overflow import NotificationSamples, Overflows
-from ingest.opcua.subscription.source_times import ClockSkew, SourceTimes
+from ingest.opcua.subscription.source_times import SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
@@ -336,7 +337,7 @@ class Receiver:
         await self._gaps.close_each(self._tracking.repeated.ended())
         self._status.remark_repeated(self._tracking.repeated.gaps)
         self._overflows.refresh_remark()
-        events = self.clocks.events(self._tracking)
+        events = self.clocks.events(self._tracking.clocks)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
 

@@ -13,8 +13,8 @@ from core.batch import ROUNDED_DETAIL, Event, Int32s, Int64s, UInt32s
 from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import DataChange
+from ingest.opcua.subscription.clocks import clock_skew
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
-from ingest.opcua.subscription.source_times import clock_skew
 from ingest.opcua.subscription.tags import Tags
 
 T = TypeVar("T")

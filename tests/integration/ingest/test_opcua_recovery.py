@@ -22,7 +22,7 @@ from asyncua.common.utils import ServiceError
 from core.batch import GapBatch, SampleBatch
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
-from ingest.opcua.subscription.source_times import ClockSkew
+from ingest.opcua.subscription.clocks import ClockSkew
 from ingest.status import SourceStatus
 from lab.chaos.machines.member import WallClock
 from simulator.opcua_server import OpcuaServer

@@ -8,7 +8,7 @@ import pytest
 from core.batch import Event
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us
-from ingest.opcua.subscription.source_times import ClockSkew
+from ingest.opcua.subscription.clocks import ClockSkew
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.tracking import ChannelTracking
 
@@ -46,7 +46,7 @@ class Source:
         return [(e.channel_id, e.text) for e in self.events()]
 
     def events(self) -> list[Event]:
-        return self.skew.events(self.tracking)
+        return self.skew.events(self.tracking.clocks)
 
 
 def test_clock_skew_of_a_channel_is_an_event_once_and_at_its_end() -> None:
