@@ -8,8 +8,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from core.config.model import HealthOptions, Plant
-from core.config.processes import collectors, port
+from core.config.model import HealthOptions
+from core.config.processes import port
 from core.installation import installation_of
 
 _TIMEOUT = 3.0
@@ -18,19 +18,6 @@ _TIMEOUT = 3.0
 def control_port(options: HealthOptions) -> int:
     """Port of the simulator's control API."""
     return options.port - 1
-
-
-def processes(plant: Plant) -> list[str]:
-    """The plantlog processes that a plant needs, in start order."""
-    return [
-        "writer",
-        *collectors(plant, "opcua"),
-        *collectors(plant, "modbus"),
-        *collectors(plant, "push"),
-        "maintenance",
-        *(["notifier"] if plant.notify is not None else []),
-        "viewer",
-    ]
 
 
 def fetch(process: str, options: HealthOptions, state: Path) -> dict[str, Any] | None:

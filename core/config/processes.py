@@ -54,6 +54,19 @@ def collectors(plant: Plant, kind: SourceKind) -> list[str]:
     return [collector(kind, 1 + number) for number in range(_count(plant, kind))]
 
 
+def processes_of(plant: Plant) -> list[str]:
+    """The plantlog processes that a plant needs, in start order."""
+    return [
+        "writer",
+        *collectors(plant, "opcua"),
+        *collectors(plant, "modbus"),
+        *collectors(plant, "push"),
+        "maintenance",
+        *(["notifier"] if plant.notify is not None else []),
+        "viewer",
+    ]
+
+
 def _count(plant: Plant, kind: SourceKind) -> int:
     endpoints = len({_endpoint(source) for source in plant.sources if source.kind == kind})
     return min(endpoints, 1 if kind == "push" else plant.collectors.processes)

@@ -15,12 +15,11 @@ from rich.console import Console
 
 from core.config.files import digest
 from core.config.load import load_with_digests
-from core.config.processes import is_collector
+from core.config.processes import is_collector, processes_of
 from core.database import connected, database_errors
 from core.errors import OperationError
 from core.paths import State
 from core.terminal import confirm
-from ops import health
 from ops.appliance.plan import Plan, make_plan
 from ops.appliance.readiness import Progress, wait_until_configured, wait_until_ready
 from ops.appliance.refusals import check_same_plant
@@ -125,8 +124,8 @@ def follow(plan: Plan, deployment: Deployment, decisions: TagDecisions, state: S
     """Apply the plan. Raises OperationError, with nothing applied, if it is stale."""
     os.umask(0o077)
     plant = plan.plant
-    collectors = list(filter(is_collector, health.processes(plant)))
-    progress = Progress(Supervisor(state), state, health.processes(plant))
+    collectors = list(filter(is_collector, processes_of(plant)))
+    progress = Progress(Supervisor(state), state, processes_of(plant))
     with steps.step("register channels") as step, database_errors():
         plan.check(state, {path: digest(Path(path)) for path in plan.digests})
         current = register_plant(deployment, plant, plan.digests, state, None, decisions, step, plan.difference)
@@ -134,4 +133,4 @@ def follow(plan: Plan, deployment: Deployment, decisions: TagDecisions, state: S
     with steps.step("apply to collectors"):
         wait_until_configured(collectors, current.number, plant, progress)
     with steps.step("wait for connections") as step:
-        wait_until_ready(health.processes(plant), plant, progress, step, deployment.simulator)
+        wait_until_ready(processes_of(plant), plant, progress, step, deployment.simulator)

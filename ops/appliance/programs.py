@@ -17,6 +17,7 @@ from core.addresses import OPCUA_PORT
 from core.config import processes
 from core.config.files import digest
 from core.config.model import Plant
+from core.config.processes import processes_of
 from core.config.settings import settings_of
 from core.config.snapshot import in_force
 from core.config.sources import PushSource, Source
@@ -107,7 +108,7 @@ def all_programs(
     return [
         *([postgres(state, plant, planned=planned)] if own_database else []),
         *([simulator(deployment, plant, state)] if deployment.simulator else []),
-        *(process(name, plant, state) for name in health.processes(plant)),
+        *(process(name, plant, state) for name in processes_of(plant)),
     ]
 
 
@@ -122,7 +123,7 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
                 f"choose another port in [health] of {deployment.config}, or use up --port for the simulated plant",
             )
         ]
-        for name in health.processes(plant)
+        for name in processes_of(plant)
     }
     if plant.push_sources():
         option = f"choose another port in [push] of {deployment.config}"

@@ -20,7 +20,7 @@ from core.config import processes
 from core.config.https import TlsSettings, base_url, viewer_url
 from core.config.load import load, load_with_digests
 from core.config.model import Plant
-from core.config.processes import is_collector
+from core.config.processes import is_collector, processes_of
 from core.config.snapshot import Snapshot, in_force
 from core.config.sources import OpcuaSource, PushSource, Source
 from core.errors import DatabaseAway, DatabaseError, OperationError
@@ -106,19 +106,19 @@ def up(options: UpOptions, console: Console) -> None:
             all_programs = programs.all_programs(deployment, plant, state, own_database=db.cluster is not None)
             _update_programs(supervisor, all_programs, db, plant, state, step)
             deployment.save(state)
-            Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
+            Running(plant.name, plant.health, tuple(processes_of(plant))).save(state)
         if deployment.simulator:
             with steps.step("start simulator") as step:
                 supervisor.start_program("simulator")
-                for name in filterfalse(is_collector, health.processes(plant)):  # while it makes its certificate
+                for name in filterfalse(is_collector, processes_of(plant)):  # while it makes its certificate
                     supervisor.start_program(name)
                 _trust_simulator(plant, state, supervisor)
-        collectors = list(filter(is_collector, health.processes(plant)))
-        awaited = health.processes(plant) if in_force_already is None else collectors
+        collectors = list(filter(is_collector, processes_of(plant)))
+        awaited = processes_of(plant) if in_force_already is None else collectors
         watched = [program.name for program in all_programs] if in_force_already is None else collectors
         progress = Progress(supervisor, state, watched)
         with steps.step("start writer, collectors and maintenance") as step:
-            for name in health.processes(plant):
+            for name in processes_of(plant):
                 supervisor.start_program(name)
             wait_until_alive(awaited, plant, progress)
             # Collectors apply a new configuration on SIGHUP; all other processes were restarted.
@@ -299,7 +299,7 @@ def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> No
     """Let the remaining collectors take over the sources of those that are about to stop."""
     last = Running.load(state)
     running_collectors = set(filter(is_collector, supervisor.active()))
-    if last is not None and running_collectors > set(filter(is_collector, health.processes(plant))):
+    if last is not None and running_collectors > set(filter(is_collector, processes_of(plant))):
         for name in running_collectors:
             if health.fetch(name, last.health, state.root):  # else it may not know the signal yet
                 supervisor.signal(name, signal.SIGHUP)
@@ -326,7 +326,7 @@ def print_summary(
         f"  {'database':<24} {database}{away}  (passwords in {state.root / 'secrets'})",
         *(
             f"  {name:<24} {health_page}:{processes.port(name, plant.health)}/health and /metrics"
-            for name in health.processes(plant)
+            for name in processes_of(plant)
         ),
         f"  {'dashboards':<24} {viewer_url(plant)}/",
         *_certificate(plant, state),

@@ -15,8 +15,8 @@ from rich.console import Console
 from core.config import processes
 from core.config.load import load
 from core.config.model import Plant
+from core.config.processes import processes_of
 from core.paths import CHECKOUT, EXAMPLE
-from ops import health
 from ops.containers import healthy
 from ops.containers.init import init
 from ops.postgres.binaries import Binaries
@@ -78,7 +78,7 @@ def image_environment() -> dict[str, str]:
 
 
 def test_every_part_is_a_service(official: dict[str, Any], plant: Plant) -> None:
-    wanted = {"database", *health.processes(plant), "simulator", "prometheus", *OF_A_REGISTRY, *ONE_SHOT}
+    wanted = {"database", *processes_of(plant), "simulator", "prometheus", *OF_A_REGISTRY, *ONE_SHOT}
     assert set(official["services"]) == wanted
 
 
@@ -227,7 +227,7 @@ def test_only_what_archives_may_write_to_the_archive(official: dict[str, Any]) -
 
 def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:
     assert 'ENTRYPOINT ["python", "-P", "-m"]' in DOCKERFILE
-    for name in health.processes(plant):
+    for name in processes_of(plant):
         service = official["services"][name]
         assert service["command"][-2:] == ["--state", "/var/lib/plantlog"], name
         assert service["hostname"] == name

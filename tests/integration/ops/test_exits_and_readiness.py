@@ -25,6 +25,7 @@ from rich.console import Console
 from core.config import processes
 from core.config.load import load
 from core.config.model import HealthOptions, NotifyOptions
+from core.config.processes import processes_of
 from core.config.sources import ModbusSource
 from core.errors import OperationError
 from core.formatting import count
@@ -167,7 +168,7 @@ def test_up_names_what_is_not_plantlogs_and_does_not_wait_for_it(
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             number = self.connection.getsockname()[1]
-            (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
+            (name,) = (one for one in processes_of(plant) if processes.port(one, plant.health) == number)
             health_report = {"ready": False, **away} if name == process else {"ready": True}
             self.send_response(200)
             self.end_headers()
@@ -179,11 +180,11 @@ def test_up_names_what_is_not_plantlogs_and_does_not_wait_for_it(
     shown = Console(width=200, file=io.StringIO())
     progress = Progress(started(state, python("import time; time.sleep(600)")), state, ["writer"])
     with ExitStack() as pages:
-        for name in health.processes(plant):
+        for name in processes_of(plant):
             page = pages.enter_context(HTTPServer(("127.0.0.1", processes.port(name, plant.health)), Page))
             threading.Thread(target=page.serve_forever, daemon=True).start()
             pages.callback(page.shutdown)
-        wait_until_ready(health.processes(plant), plant, progress, Step(shown, "wait"), simulated=False)
+        wait_until_ready(processes_of(plant), plant, progress, Step(shown, "wait"), simulated=False)
         assert reason in _not_ready_reason(health.fetch(process, plant.health, state.root), None)
     lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.strip(" ·") for line in lines] == [told]

@@ -20,10 +20,10 @@ from core.config.model import (
     ViewerOptions,
     WriterOptions,
 )
+from core.config.processes import processes_of
 from core.config.settings import CollectorSettings, PushSettings, WriterSettings, settings_of
 from core.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource
 from core.paths import State
-from ops import health
 from ops.appliance import programs
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
@@ -130,7 +130,7 @@ def _restarts(plant: Plant, state: State) -> set[str]:
 @pytest.mark.parametrize("option", _CHANGES)
 def test_an_option_restarts_the_processes_whose_settings_have_it(option: str, state: State) -> None:
     before, after = _plant(), _CHANGES[option]
-    common = set(health.processes(before)) & set(health.processes(after))
+    common = set(processes_of(before)) & set(processes_of(after))
     expected = {name for name in common if settings_of(name, before) != settings_of(name, after)}
     assert _restarts(after, state) == expected
     elsewhere = {option, option.partition(" ")[0]} & _ELSEWHERE

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from core.config import processes, snapshot
 from core.config.model import CollectorOptions, HealthOptions, Plant
+from core.config.processes import processes_of
 from core.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag
 from core.errors import OperationError
 from core.paths import CHECKOUT
-from ops import health
 from ops.containers.prepare import prepare
 from ops.registration.redefined_tags import TagDecisions
 
@@ -148,7 +148,7 @@ def test_active_configuration_assigns_sources_to_processes(tmp_path: Path) -> No
     own = snapshot.in_force(tmp_path, process=2)
     assert own is not None
     assert {s.name for s in own.plant.sources if s.tags} == {n for n in loads if current.process(n) == 2}
-    assert [name for name in health.processes(of) if name.startswith("collector")] == [
+    assert [name for name in processes_of(of) if name.startswith("collector")] == [
         "collector-modbus",
         "collector-modbus-2",
     ]
