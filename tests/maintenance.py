@@ -130,7 +130,7 @@ async def _sleep(context: JobContext, connection: Connection) -> JobResult:
     return JobResult()
 
 
-SLEEPING = Job("sleeping", 10, 600, False, _sleep, "")
+SLEEPING = Job("sleeping", _sleep, "", every=10, slice_seconds=600)
 
 
 async def asleep(owner: Connection) -> bool:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -76,14 +76,15 @@ class JobSkipped:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to be done again and again."""
+    """Work on the database that is due at an interval."""
 
     name: str
-    every: float  # s between starts
-    slice: float  # s that one statement may take; what is not done then is for the next run
-    heavy: bool  # reads or writes much: one of these at a time
     work: Callable[[JobContext, Connection], Coroutine[Any, Any, JobResult | JobSkipped]]
     about: str
+    _: KW_ONLY
+    every: float  # s between starts
+    slice_seconds: float  # that one statement may take; what is not done then is for the next run
+    heavy: bool = False  # reads or writes much: one of these at a time
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
     # Each installation has it; else the database has, and one of its installations runs it.
     per_installation: bool = False
@@ -113,7 +114,7 @@ class JobConnection:
         if connection is not None and await _reset(connection):
             return connection
         dsn = self._context.owner_dsn if self._job.owner else self._context.dsn
-        connection = await connect(dsn, f"plantlog maintenance: {self._job.name}", self._job.slice)
+        connection = await connect(dsn, f"plantlog maintenance: {self._job.name}", self._job.slice_seconds)
         if self._context.server_is_local and self._job.name in MAX_LAG:
             lower_priority(connection.get_server_pid())
         return connection
@@ -212,7 +213,7 @@ async def _run_on(
         if not locked:
             return "skipped", JobResult(detail=RUNS_ELSEWHERE)
         await connection.execute(queries["insert_run"], job.name, installation, job.per_installation)
-        async with asyncio.timeout(job.slice + _GRACE_SECONDS):
+        async with asyncio.timeout(job.slice_seconds + _GRACE_SECONDS):
             done = await _run_unless_stopped(stop_requested, job.work(context, connection))
         if isinstance(done, JobSkipped):
             await connection.execute(queries["delete_open_run"], job.name, installation)

@@ -52,36 +52,59 @@ def jobs() -> tuple[Job, ...]:
     of_installation = partial(Job, per_installation=True)
     return (
         Job(
-            "rollups", 10.0, 60.0, False, refresh_rollups, "refresh minute and hour rollups of changed data", owner=True
+            "rollups",
+            refresh_rollups,
+            "refresh minute and hour rollups of changed data",
+            every=10,
+            slice_seconds=60,
+            owner=True,
         ),
-        Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
-        of_installation("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True),
-        of_installation("archive", 600.0, 6 * 3600.0, False, Archiving().work, "archive sealed days", owner=True),
-        Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
-        Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
-        Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),
-        Job("trim", 3600.0, 60.0, False, trim, "delete old batch records, quarantined rows and job runs"),
+        Job("compress", compress, "compress closed hours", every=600, slice_seconds=600, heavy=True, owner=True),
+        of_installation("seal", seal, "seal closed days", every=600, slice_seconds=1800, heavy=True, owner=True),
         of_installation(
-            "readers", 10.0, 30.0, False, end_sessions, "terminate reader sessions that exceed time or memory limits"
+            "archive", Archiving().work, "archive sealed days", every=600, slice_seconds=6 * 3600, owner=True
         ),
-        of_installation("logins", 60.0, 30.0, False, restore_login, "restore password and limits of the reader login"),
+        Job("retain", Retention().work, "drop data by retention rules and disk budget", every=3600, slice_seconds=600),
+        Job("analyze", analyze, "update planner statistics of closed chunks", every=900, slice_seconds=300, heavy=True),
+        Job("ahead", chunks_ahead, "create tomorrow's chunks", every=3600, slice_seconds=30),
+        Job("trim", trim, "delete old batch records, quarantined rows and job runs", every=3600, slice_seconds=60),
+        of_installation(
+            "readers",
+            end_sessions,
+            "terminate reader sessions that exceed time or memory limits",
+            every=10,
+            slice_seconds=30,
+        ),
+        of_installation(
+            "logins", restore_login, "restore password and limits of the reader login", every=60, slice_seconds=30
+        ),
         of_installation(
             "presence",
-            10.0,
-            30.0,
-            False,
             record_presence,
             "write the heartbeat that keeps a copy from running; record starts of processes",
+            every=10,
+            slice_seconds=30,
         ),
         of_installation(
-            "storage", 60.0, 60.0, False, Storage().work, "measure database size and days until the disk is full"
+            "storage",
+            Storage().work,
+            "measure database size and days until the disk is full",
+            every=60,
+            slice_seconds=60,
         ),
         of_installation(
-            "certificate", 60.0, 30.0, False, Certificate().renew, "let the database use a new certificate", owner=True
+            "certificate",
+            Certificate().renew,
+            "let the database use a new certificate",
+            every=60,
+            slice_seconds=30,
+            owner=True,
         ),
-        of_installation("backup", 60.0, 6 * 3600.0, False, back_up_when_due, "back up by [backup]", owner=True),
         of_installation(
-            "rehearse", 600.0, 6 * 3600.0, False, rehearse_when_due, "restore the newest backup and verify it"
+            "backup", back_up_when_due, "back up by [backup]", every=60, slice_seconds=6 * 3600, owner=True
+        ),
+        of_installation(
+            "rehearse", rehearse_when_due, "restore the newest backup and verify it", every=600, slice_seconds=6 * 3600
         ),
     )
 

@@ -112,9 +112,9 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
 
 
 def merged(packed: Samples, rows: Samples) -> tuple[Samples, Samples, Samples]:
-    """All samples of the channels of an hour that have new rows, by channel and time.
+    """All samples of the channels of an hour that have new rows, by channel and time; then (kept, refused).
 
-    Behind them, of rows that differ from packed samples with the same channel and time, the packed ones and the rows.
+    ``refused``: rows that differ from the packed sample of their channel and time, which is kept.
     """
     both = joined((packed, rows))
     order = both.order()  # stable: a packed sample is before the row that repeats it

@@ -102,7 +102,7 @@ async def test_unavailable_job_is_recorded_once_as_skipped(
     async def lacking(context: JobContext, connection: Connection) -> JobSkipped:
         return JobSkipped("this build has no plant.nothing()")
 
-    job = Job("nothing", 10, 10, False, lacking, "")
+    job = Job("nothing", lacking, "", every=10, slice_seconds=10)
     for _ in range(3):
         assert (await run(job, job_context(database, tmp_path))).outcome == "skipped"
     assert await runs(owner, "nothing") == [("skipped", None, "this build has no plant.nothing()")]
@@ -147,7 +147,7 @@ async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, 
         await leave.wait()
         return JobResult(1)
 
-    job, context = Job("slow", 10, 60, False, slow, ""), job_context(database, tmp_path)
+    job, context = Job("slow", slow, "", every=10, slice_seconds=60), job_context(database, tmp_path)
     first = asyncio.create_task(run(job, context))
     await inside.wait()
     second = await run(job, context)
@@ -167,7 +167,10 @@ async def test_frequent_job_keeps_its_connection_but_not_its_lock(
         await connection.execute("SET work_mem = '64kB'; SELECT pg_advisory_lock(7)")
         return JobResult()
 
-    often, rarely = Job("often", 0.01, 10, False, note, ""), Job("rarely", 600, 10, False, note, "")
+    often, rarely = (
+        Job("often", note, "", every=0.01, slice_seconds=10),
+        Job("rarely", note, "", every=600, slice_seconds=10),
+    )
     context = job_context(database, tmp_path)
     session, of_rare = JobConnection(often, context), JobConnection(rarely, context)
     for _ in range(2):
@@ -210,9 +213,14 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
         healthy += 1
         return JobResult()
 
-    todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("refused", 0.01, 10, True, refused, "")]
-    todo += [Job("mistaken", 0.01, 10, True, mistaken, "")]
-    maintenance = Maintenance(job_context(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
+    todo = [
+        Job("wrong", wrong, "", every=0.01, slice_seconds=10, heavy=True),
+        Job("refused", refused, "", every=0.01, slice_seconds=10, heavy=True),
+    ]
+    todo += [Job("mistaken", mistaken, "", every=0.01, slice_seconds=10, heavy=True)]
+    maintenance = Maintenance(
+        job_context(database, tmp_path), [*todo, Job("good", good, "", every=0.01, slice_seconds=10, heavy=True)]
+    )
     working = asyncio.create_task(maintenance.run())
     await until(lambda: healthy >= 3)
     working.cancel()
@@ -261,7 +269,7 @@ async def test_run_that_is_stopped_while_it_begins_has_an_end(
 
 
 async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: Database, tmp_path: Path) -> None:
-    done = await run(dataclasses.replace(SLEEPING, slice=0.2), job_context(database, tmp_path))
+    done = await run(dataclasses.replace(SLEEPING, slice_seconds=0.2), job_context(database, tmp_path))
     assert (done.outcome, done.done.detail) == (
         "failed",
         "QueryCanceledError: canceling statement due to statement timeout",

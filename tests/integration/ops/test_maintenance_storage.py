@@ -57,7 +57,7 @@ async def test_packing_continues_after_its_time_slice(owner: Connection, databas
     await pack_days(owner)
     await add_plant(owner, *range(2, 6))
     whole, context = await sample_counts(owner), job_context(database, tmp_path)
-    short = dataclasses.replace(JOBS["compress"], slice=0.3)
+    short = dataclasses.replace(JOBS["compress"], slice_seconds=0.3)
     first = await run_ok(short, context)
     assert (first.done.more, first.done.detail) == (True, "time slice used up; continues")
     assert await sample_counts(owner) == whole
@@ -163,7 +163,7 @@ async def test_a_database_over_its_budget_wakes_retention_at_once(
     """Retention is due in an hour; the measure that finds too much wakes it."""
     await add_plant(owner, 9, 8, 2)
     retain, storage = JOBS["retain"], JOBS["storage"]
-    quick = Job("storage", 0.2, 60, False, storage.work, storage.about)
+    quick = Job("storage", storage.work, storage.about, every=0.2, slice_seconds=60)
     maintenance = Maintenance(job_context(database, tmp_path), [retain, quick])
     working = asyncio.create_task(maintenance.run())
 

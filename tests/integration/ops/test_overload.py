@@ -183,8 +183,10 @@ async def test_backends_of_heavy_jobs_and_readers_are_throttled(
 
     ours = of(owner.get_server_pid())
     site = job_context(database, tmp_path)
-    assert (await run(Job("compress", 10, 10, True, look, "", owner=True), site)).outcome == "ok"
-    assert (await run(Job("retain", 10, 10, True, look, ""), site)).outcome == "ok"
+    assert (
+        await run(Job("compress", look, "", every=10, slice_seconds=10, heavy=True, owner=True), site)
+    ).outcome == "ok"
+    assert (await run(Job("retain", look, "", every=10, slice_seconds=10, heavy=True), site)).outcome == "ok"
     assert (await run(JOBS["readers"], site)).outcome == "ok"
     back = (max(NICE, ours[0]), str(NICE) if ours[1] else "")  # the tests may run with less priority themselves
     assert [*held, of(reader.get_server_pid()), of(owner.get_server_pid())] == [back, ours, back, ours]

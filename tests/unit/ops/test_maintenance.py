@@ -122,7 +122,7 @@ def test_days_left_until_the_budget_is_used() -> None:
 def test_jobs_have_unique_names_and_descriptions() -> None:
     todo = jobs()
     assert len({job.name for job in todo}) == len(todo)
-    assert all(job.about and job.every >= 10 and job.slice > 0 for job in todo)
+    assert all(job.about and job.every >= 10 and job.slice_seconds > 0 for job in todo)
 
 
 async def test_rehearsal_before_the_first_backup_has_not_run(tmp_path: Path) -> None:
@@ -145,7 +145,10 @@ async def test_unreachable_database_is_retried_and_stops_no_job(tmp_path: Path) 
 
     nobody = f"postgresql://u:p@127.0.0.1:{free_port()}/d"
     context = JobContext(nobody, nobody, State(tmp_path))
-    todo = [Job(name, 0.01, 1.0, heavy, work, "") for name, heavy in (("a", True), ("b", True), ("c", False))]
+    todo = [
+        Job(name, work, "", every=0.01, slice_seconds=1, heavy=heavy)
+        for name, heavy in (("a", True), ("b", True), ("c", False))
+    ]
     maintenance = Maintenance(context, todo)
     working = asyncio.create_task(maintenance.run())
     await until(lambda: all(one["failures"] for one in maintenance.reports()))
