@@ -16,7 +16,7 @@ PlantlogError
 │   ├── NotAsSealed      stored data are not what the day's seal says
 │   ├── NotAllDone       some of what a command was to change is as it was
 │   └── NotConfirmed     nobody has confirmed what a command would change
-└── QueryError        the viewer cannot answer a request; the message says why
+└── QueryError            the viewer cannot answer a request; the message says why
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Gaps:
         return "" if gap is None else gap.detail
 
     def reason(self, channel: int | None = None) -> str:
-        """Text of the open gap; empty where there is none."""
+        """Reason of the open gap; empty where there is none."""
         gap = self._gap(channel)
         return "" if gap is None else gap.reason
 

@@ -95,7 +95,7 @@ class DaySamples:
         return {number: samples[number] for number in sorted(samples)}
 
     async def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
-        """The same, of some channels at a time in their order."""
+        """Samples as of :meth:`read`, of some channels at a time in their order."""
         size, done = 1, 0
         while part := channels[done : done + size]:
             samples = await self.read(part, hours)
@@ -104,7 +104,7 @@ class DaySamples:
             yield {number: samples[number] for number in part if number in samples}
 
     async def stream(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[tuple[int, Samples]]:
-        """The same, by channel."""
+        """Samples as of :meth:`read`, channel by channel."""
         async for samples in self.portions(channels, hours):
             for item in samples.items():
                 yield item

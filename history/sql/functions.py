@@ -165,7 +165,7 @@ class Functions:
         )
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
-        """Pauses as of ``plant.pauses``, of samples with since <= time < until (µs)."""
+        """Pauses that are longer than usual (kernels/intervals.py), of samples with since <= time < until (µs)."""
         return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
 
     def weighted_statistics_of(self, intervals: list[dict[str, Any]]) -> Any:

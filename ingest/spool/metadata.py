@@ -33,7 +33,7 @@ class _OpenFile:
         self._open_descriptor: int | None = None
 
     def _descriptor(self) -> int:
-        """Raises OSError."""
+        """Descriptor of the file, opened at the first use. Raises OSError."""
         if self._open_descriptor is None:
             flags = self._flags & ~os.O_CREAT if self._path.exists() else self._flags
             self._open_descriptor = os.open(self._path, flags, self._mode)

@@ -149,6 +149,19 @@ def test_every_file_that_code_mentions_exists() -> None:
     assert sorted((str(path), name) for path, name in named if not any(f.endswith(f"/{name}") for f in files)) == []
 
 
+def test_everything_of_the_schema_that_code_mentions_exists() -> None:
+    """In docstrings of Python: ``plant.NAME``."""
+    schema = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "schema").glob("[!m]*/**/*.sql"))
+    named = {
+        (path, name)
+        for room in ("core", "dashboards", "history", "ingest", "lab", "ops", "simulator")
+        for path in (CHECKOUT / room).rglob("*.py")
+        for name in re.findall(r"``plant\.(?!toml)(\w+)[`(]", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert sorted((str(path), name) for path, name in named if f"plant.{name}" not in schema) == []
+
+
 def test_every_mentioned_module_exists() -> None:
     modules = [words[words.index("-m") + 1] for words in docs.lines() if words[0].endswith("python")]
     assert modules

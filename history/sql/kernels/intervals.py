@@ -1,4 +1,4 @@
-"""Intervals between samples of channels: pauses that are longer than usual, as ``plant.pauses``, and those without."""
+"""Intervals between samples of channels: pauses that are longer than usual, and those without."""
 
 from __future__ import annotations
 

@@ -107,11 +107,11 @@ class _Rows:
         )
 
     def part(self, chosen: Any) -> _Rows:
-        """Some of the runs."""
+        """The runs at indices, or where a mask is true."""
         return _Rows(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     def behind(self, others: _Rows) -> _Rows:
-        """All of them, and others."""
+        """These runs, and behind them others."""
         return _Rows(*(np.append(getattr(self, column.name), getattr(others, column.name)) for column in fields(self)))
 
 

@@ -70,7 +70,7 @@ class SampleCourse(NamedTuple):
     before_holds: Bools
 
     def part(self, chosen: Bools | NDArray[np.intp]) -> SampleCourse:
-        """Some of the samples."""
+        """The samples at indices, or where a mask is true."""
         return SampleCourse._make(column[chosen] for column in self)
 
     def held_time(self, begin: int) -> Int64s:
@@ -105,7 +105,7 @@ class Rows:
         return len(self.channel_id)
 
     def part(self, chosen: Bools) -> Rows:
-        """Some of the rows."""
+        """The rows where a mask is true."""
         return Rows(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
@@ -132,7 +132,7 @@ class States(NamedTuple):
     known: Int64s  # µs
 
     def part(self, chosen: Bools) -> States:
-        """Some of the states."""
+        """The states where a mask is true."""
         return States._make(column[chosen] for column in self)
 
 
@@ -174,7 +174,7 @@ class Increases(NamedTuple):
     increase: Float64s
 
     def part(self, chosen: Bools) -> Increases:
-        """Some of the rows."""
+        """The rows where a mask is true."""
         return Increases._make(column[chosen] for column in self)
 
 

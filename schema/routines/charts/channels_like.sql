@@ -1,7 +1,5 @@
 -- channels_like: the channels that match names or patterns
 --
--- Not a question; all questions use it.
---
 -- Parameters
 --   patterns  text[]  names, or patterns with * for any text; NULL: every channel
 -- If the setting plant.installation is an installation's id: only its channels.

@@ -1,8 +1,8 @@
 -- chart_gaps: the gaps of a channel at which a chart breaks its line
 --
--- Not a question; the dashboards use it. A device that answers more slowly than it is polled has a gap between any two
--- samples: these gaps are regular and do not break the line. A gap poll_missed is regular if another one adjoins it, if
--- there are at least five of those, and if it is at most three times as long as their median.
+-- A device that answers more slowly than it is polled has a gap between any two samples: these gaps are regular and do
+-- not break the line. A gap poll_missed is regular if another one adjoins it, if there are at least five of those, and
+-- if it is at most three times as long as their median.
 --
 -- Parameters
 --   channel  int          id

@@ -1,8 +1,8 @@
 -- chart_rates: the points of a chart of how fast a counter increases
 --
--- Not a question; the dashboards use it. A step is at least a minute long and ends with its last reading: the rate is
--- that since the last reading before the step, whenever that was. A step without a reading has no row; in a gap of
--- plant.chart_gaps that was not backfilled, it has one without a rate.
+-- A step is at least a minute long and ends with its last reading: the rate is that since the last reading before the
+-- step, whenever that was. A step without a reading has no row; in a gap of plant.chart_gaps that was not backfilled,
+-- it has one without a rate.
 --
 -- Parameters
 --   channel  int          id

@@ -1,8 +1,7 @@
 -- chart_steps: the points of a chart of one channel: steps of equal length, empty where samples are missing
 --
--- Not a question; the dashboards use it. A step summarises its samples. A step without samples has the last value,
--- because many channels report changes only. After a Bad sample, or a gap of plant.chart_gaps that was not backfilled,
--- steps are empty until the next sample.
+-- A step summarises its samples. A step without samples has the last value, because many channels report changes only.
+-- After a Bad sample, or a gap of plant.chart_gaps that was not backfilled, steps are empty until the next sample.
 --
 -- Parameters
 --   channel  int          id

@@ -1,6 +1,6 @@
 -- detail_text: the detail of an event as readable text
 --
--- Not a question; the timeline and the dashboards use it: "limit hi, since 2026-03-09 10:00:00 UTC".
+-- As in "limit hi, since 2026-03-09 10:00:00 UTC".
 -- Times (µs since 1970, or ISO 8601) are written out. Empty members are left out, and so are those that repeat the
 -- event's text or concern programs only.
 --

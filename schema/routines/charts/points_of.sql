@@ -1,7 +1,5 @@
 -- points_of: the number of points of a given length in an interval
 --
--- Not a question; the dashboards use it.
---
 -- Parameters
 --   since   timestamptz  from this moment on
 --   until   timestamptz  before this moment
