@@ -37,7 +37,7 @@ from lab.recovery import observe
 from ops import health
 from ops.appliance.readiness import Progress, wait_until, wait_until_ready
 from ops.appliance.status import StatusMonitor, _not_ready_reason
-from ops.appliance.status_table import bad_channels, render
+from ops.appliance.status_table import render
 from ops.appliance.steps import Step
 from ops.appliance.supervisor import ExitRecord, Program, Supervisor, parse_exits
 from ops.deployment import Running
@@ -210,13 +210,15 @@ def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, t
     Running("demo", HealthOptions(port=first), ("writer", "collector-modbus")).save(state)
     started(state, python("import time; time.sleep(600)"))
     monitor = StatusMonitor(state)
-    (writer, collector), (source,) = monitor.snapshot()["processes"], monitor.snapshot()["sources"]
+    status = monitor.snapshot()
+    (writer, collector), (source,) = status["processes"], status["sources"]
+    assert status["overload"] is status["journal"] is None, "neither maintenance nor the writer answers"
     assert (collector["name"], collector["state"]) == ("collector-modbus", "STOPPED")
     assert writer["name"] == "writer"
     assert (source["name"], source["channels"], source["state"]) == ("plc", 1, "unknown")
     assert source["reason"] == "collector-modbus does not respond"
     table = Console(width=200, file=io.StringIO())
-    table.print(render(monitor.snapshot()))
+    table.print(render(status))
     assert "collector-modbus does not respond" in table.file.getvalue()  # type: ignore[attr-defined]
 
     class Away(BaseHTTPRequestHandler):
@@ -298,62 +300,6 @@ def test_status_shows_rejected_tokens_for_a_day() -> None:
     assert re.fullmatch(r"3 requests with a wrong token, last \d{4}-\d\d-\d\dT[\d:]{8}Z from 10\.0\.0\.7", reason(60))
     assert reason(60, 1).startswith("1 request with")
     assert reason(60, 0) == reason(2 * 86_400) == ""
-
-
-def test_status_shows_overload_and_deferred_jobs_first(state: State) -> None:
-    started(state, python("import time; time.sleep(600)"))
-    status = StatusMonitor(state).snapshot()
-    assert status["overload"] is None, "maintenance does not answer"
-    figures = {"lag_seconds": 8.04, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
-    status["overload"] = {"since": 43_390.0, **figures}
-    job = {"name": "rollups", "about": "", "state": "waiting", "outcome": "ok", "started_at": 1.0, "seconds": 1.0}
-    job |= {"rows": 1, "bytes": None, "detail": "all made", "failures": 0, "next_at": 2.0}
-    status["jobs"] = [job | {"waits": "waits: ingest is behind since 12:03:09 UTC"}]
-    table = Console(width=160, file=io.StringIO())
-    table.print(render(status))
-    lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert (
-        lines[1].strip()
-        == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %; waiting: rollups"
-    )
-    (rollups,) = [line for line in lines if line.startswith("rollups")]
-    assert "waits: ingest is behind since 12:03:09 UTC" in rollups
-    assert "all made" not in rollups
-
-
-def test_status_shows_the_journal(state: State) -> None:
-    started(state, python("import time; time.sleep(600)"))
-    status = StatusMonitor(state).snapshot()
-    assert status["journal"] is None, "the writer does not answer"
-
-    def line(**report: Any) -> str:
-        status["journal"] = {"bytes": 0, "begin": None, "problem": None, "waiting_rows": 0} | report
-        table = Console(width=160, file=io.StringIO())
-        table.print(render(status))
-        lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
-        return next((one for one in lines if one.startswith("journal")), "")
-
-    hour_ago = int((time.time() - 3600.5) * 1e6)
-    assert line() == "", "there is none"
-    assert line(bytes=3 * 2**20, begin=hour_ago).split(maxsplit=1)[1].strip() == "3.0 MiB, reaches back 1:00:00"
-    assert line(bytes=1, begin=hour_ago, waiting_rows=12_000).rstrip().endswith("; 12,000 rows to be written again")
-    assert "what is committed now is not kept: No space left" in line(problem="No space left")
-
-
-def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
-    started(state, python("import time; time.sleep(600)"))
-    status = StatusMonitor(state).snapshot()
-    bad = {f"north/boiler{n}/pressure": f"BadNodeIdUnknown {'x' * 150} end of {n}" for n in range(5)}
-    source = SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad).report()
-    status["sources"] = [source | {"last_sample_age_seconds": 1.0}]
-    table = Console(width=120, file=io.StringIO())
-    table.print(render(status))
-    shown = "".join(table.file.getvalue().split())  # type: ignore[attr-defined]
-    assert "endof2;and2channelsmore:status--channels" in shown, "three whole reasons, and where the others are"
-    assert len(bad_channels(status).splitlines()) == 5
-    assert bad_channels(status).splitlines()[4] == f"plc\tnorth/boiler4/pressure\t{bad['north/boiler4/pressure']}"
-    status["sources"][0] |= {"state": "unknown", "reason": "collector-opcua does not respond", "bad_channels": {}}
-    assert bad_channels(status) == "plc\tall channels\tunknown: collector-opcua does not respond"
 
 
 @pytest.mark.parametrize(
