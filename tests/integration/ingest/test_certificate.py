@@ -115,7 +115,7 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     run("renew", "--days", "29")
     for name, days in (("soon.der", 12), ("later.der", 40)):
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     authority = certificates.Authority("ca", days=(-9, 20))
     (state.pki / "issuers" / "certs" / "ca.pem").write_bytes(authority.pem)
     (state.pki / "issuers" / "crl" / "now.crl").write_bytes(authority.crl())
@@ -129,10 +129,10 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     async def measure() -> list[Certificate]:
         return measure_certificates(certificate_files(state.pki, (source,)), shown)
 
-    watching = asyncio.create_task(watch_certificates(measure, {7}, kept))
-    await kept.until(lambda: len(kept.events("certificate_expiry")) == 6)
+    watching = asyncio.create_task(watch_certificates(measure, {7}, spool))
+    await spool.until(lambda: len(spool.events("certificate_expiry")) == 6)
     watching.cancel()
-    device, ours, server, issuer, users, crl = kept.events("certificate_expiry")
+    device, ours, server, issuer, users, crl = spool.events("certificate_expiry")
     assert device.text is not None and "the certificate 192.0.2.20:802 expires in 7 days" in device.text
     assert ours.text is not None and "own.der expires in 29 days" in ours.text and "certificate renew" in ours.text
     assert server.text is not None and "soon.der expires in 12 days" in server.text

@@ -22,16 +22,16 @@ async def test_late_answer_is_not_taken_for_the_next() -> None:
 
     async with (
         misbehaving_device(answer) as port,
-        collecting(port, [tag("a", "holding:0")], time_out=1.0) as (kept, status),
+        collecting(port, [tag("a", "holding:0")], time_out=1.0) as (spool, status),
     ):
-        await kept.until(lambda: bool(gaps(kept, 0)))
+        await spool.until(lambda: bool(gaps(spool, 0)))
         timed_out.set()
-        await kept.until(lambda: len(values(kept, 0)) >= 6)
-        assert 3 not in values(kept, 0)
-        assert values(kept, 0) == sorted(values(kept, 0))
-        assert BAD_TIMEOUT in {s for _, _, s in kept.samples(0)}
-        first = gaps(kept, 0)[0]
-        assert first.reason == "poll_failed" and lies_between_samples(first, kept, 0)
+        await spool.until(lambda: len(values(spool, 0)) >= 6)
+        assert 3 not in values(spool, 0)
+        assert values(spool, 0) == sorted(values(spool, 0))
+        assert BAD_TIMEOUT in {s for _, _, s in spool.samples(0)}
+        first = gaps(spool, 0)[0]
+        assert first.reason == "poll_failed" and lies_between_samples(first, spool, 0)
         assert status.reconnects == 0, "the connection stands"
 
 
@@ -43,11 +43,11 @@ async def test_a_late_answer_in_pieces_keeps_the_connection_in_step() -> None:
         return [(0, content[:11]), (timed_out, content[11:])] if number == 3 else [(0, content)]
 
     tags = [tag(f"t{i}", f"holding:{i}") for i in range(20)]
-    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=1.0) as (kept, status):
-        await kept.until(lambda: bool(gaps(kept, 0)))
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=1.0) as (spool, status):
+        await spool.until(lambda: bool(gaps(spool, 0)))
         timed_out.set()
-        await kept.until(lambda: len(values(kept, 19)) >= 6)
-        assert 3 not in values(kept, 0)
+        await spool.until(lambda: len(values(spool, 19)) >= 6)
+        assert 3 not in values(spool, 0)
         assert status.decode_errors == 0 and status.reconnects == 0
 
 
@@ -80,12 +80,12 @@ async def test_late_answer_with_the_newest_transaction_id_is_recognised() -> Non
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, collecting(port, [tag("a", "holding:0")], time_out=2.0) as (kept, _):
-        await kept.until(lambda: bool(gaps(kept, 0)))
+    async with server, collecting(port, [tag("a", "holding:0")], time_out=2.0) as (spool, _):
+        await spool.until(lambda: bool(gaps(spool, 0)))
         timed_out.set()
-        await kept.until(lambda: len(values(kept, 0)) >= 6)
-        assert 3 not in values(kept, 0)
-        assert values(kept, 0) == sorted(set(values(kept, 0)))
+        await spool.until(lambda: len(values(spool, 0)) >= 6)
+        assert 3 not in values(spool, 0)
+        assert values(spool, 0) == sorted(set(values(spool, 0)))
 
 
 async def test_answers_with_other_ids_are_ignored() -> None:
@@ -103,10 +103,10 @@ async def test_answers_with_other_ids_are_ignored() -> None:
             (0, good_response(frame, 1001)),
         ]
 
-    async with misbehaving_device(answer) as port, collecting(port, [tag("a", "holding:0")]) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 5)
-        assert values(kept, 0) == [float(i + 1) for i in range(len(values(kept, 0)))]
-        assert not gaps(kept, 0) and status.decode_errors == 0
+    async with misbehaving_device(answer) as port, collecting(port, [tag("a", "holding:0")]) as (spool, status):
+        await spool.until(lambda: len(values(spool, 0)) >= 5)
+        assert values(spool, 0) == [float(i + 1) for i in range(len(values(spool, 0)))]
+        assert not gaps(spool, 0) and status.decode_errors == 0
 
 
 def with_ids(frame: bytes, transaction: int | None = None, unit: int | None = None) -> bytes:
@@ -127,13 +127,13 @@ async def test_another_transaction_id_is_accepted_if_it_is_configured() -> None:
     tags = [tag("a", "holding:0")]
     async with (
         misbehaving_device(answer) as port,
-        collecting(port, tags, any_transaction_id=True, time_out=0.5) as (kept, _),
+        collecting(port, tags, any_transaction_id=True, time_out=0.5) as (spool, _),
     ):
-        await kept.until(lambda: 4.0 in values(kept, 0))
+        await spool.until(lambda: 4.0 in values(spool, 0))
         slow.set()
-        await kept.until(lambda: len(values(kept, 0)) >= 6)
-        assert [value for value in values(kept, 0) if value > 1000] == []
-        assert values(kept, 0) == sorted(values(kept, 0))
+        await spool.until(lambda: len(values(spool, 0)) >= 6)
+        assert [value for value in values(spool, 0) if value > 1000] == []
+        assert values(spool, 0) == sorted(values(spool, 0))
 
 
 async def test_another_transaction_id_is_named() -> None:
@@ -141,14 +141,14 @@ async def test_another_transaction_id_is_named() -> None:
         return [(0, good_response(frame, number) if frame[7] == 4 else with_ids(good_response(frame, number), 5))]
 
     tags = [tag("a", "holding:0"), tag("b", "input:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.3) as (kept, status):
-        await kept.until(lambda: bool(gaps(kept, 0)) and bool(values(kept, 1)))
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.3) as (spool, status):
+        await spool.until(lambda: bool(gaps(spool, 0)) and bool(values(spool, 1)))
         expected = (
             r"no response within 0.3 s: a response from unit 1 with transaction id \d+ arrived, expected unit 1 and"
         )
-        assert re.search(expected, gaps(kept, 0)[0].detail)
+        assert re.search(expected, gaps(spool, 0)[0].detail)
         assert re.search(expected, status.bad_channels["a"])
-        assert values(kept, 0) == [] and not gaps(kept, 1)
+        assert values(spool, 0) == [] and not gaps(spool, 1)
 
 
 @pytest.mark.parametrize("unit", [0, 255])
@@ -158,12 +158,14 @@ async def test_response_from_no_unit_is_named_and_holds_up_no_other(unit: int) -
         return [(0, with_ids(right, unit=unit) if frame[6] == 5 else right)]
 
     tags = [tag("a", "holding:0", unit_id=5), tag("b", "holding:0", unit_id=6)]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):  # time_out is 10 s
-        await kept.until(lambda: len(values(kept, 1)) >= 10 and bool(gaps(kept, 0)))
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, status):  # time_out is 10 s
+        await spool.until(lambda: len(values(spool, 1)) >= 10 and bool(gaps(spool, 0)))
         assert f"a response from unit {unit} with transaction id" in status.bad_channels["a"]
-        assert "expected unit 5" in gaps(kept, 0)[0].detail
-        assert not values(kept, 0) and not gaps(kept, 1)
-        assert [g for g in all_gaps(kept, None) if g.detail != "polls came late"] == [], "which a busy machine may have"
+        assert "expected unit 5" in gaps(spool, 0)[0].detail
+        assert not values(spool, 0) and not gaps(spool, 1)
+        assert [g for g in all_gaps(spool, None) if g.detail != "polls came late"] == [], (
+            "which a busy machine may have"
+        )
         assert status.reconnects == 0
 
 
@@ -176,10 +178,10 @@ async def test_twice_the_bytes_affect_only_their_block() -> None:
         return [(0, response(frame, bytes((3, len(words) & 0xFF)) + words))]
 
     tags = [tag(f"a{i}", f"holding:{i}") for i in range(0, 125, 4)] + [tag("b", "input:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):
-        await kept.until(lambda: len(values(kept, len(tags) - 1)) >= 5 and bool(gaps(kept, 0)))
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, status):
+        await spool.until(lambda: len(values(spool, len(tags) - 1)) >= 5 and bool(gaps(spool, 0)))
         assert "response of 500 bytes (byte count 244), expected 250, half as many" in status.bad_channels["a0"]
-        assert status.reconnects == 0 and not gaps(kept, len(tags) - 1)
+        assert status.reconnects == 0 and not gaps(spool, len(tags) - 1)
 
 
 async def test_a_short_answer_is_a_decode_error_of_its_block_only() -> None:
@@ -189,15 +191,15 @@ async def test_a_short_answer_is_a_decode_error_of_its_block_only() -> None:
         return [(0, good_response(frame, number))]
 
     tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("c", "input:1")]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):
-        await kept.until(lambda: len(kept.samples(0)) >= 3 and bool(kept.samples(1)))
-        assert {s for _, _, s in kept.samples(0)} == {0}
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, status):
+        await spool.until(lambda: len(spool.samples(0)) >= 3 and bool(spool.samples(1)))
+        assert {s for _, _, s in spool.samples(0)} == {0}
         assert status.decode_errors >= 1
         assert status.bad_channels == dict.fromkeys(
             ("b", "c"), "unit 1, input:0 to input:1: response of 2 bytes, expected 4"
         )
-        assert not gaps(kept, 0)
-        assert [(g.channel_ids, g.reason, g.to_time) for g in gaps(kept, 1)] == [((1, 2), "poll_failed", None)]
+        assert not gaps(spool, 0)
+        assert [(g.channel_ids, g.reason, g.to_time) for g in gaps(spool, 1)] == [((1, 2), "poll_failed", None)]
 
 
 async def test_garbage_affects_only_its_block() -> None:
@@ -205,20 +207,20 @@ async def test_garbage_affects_only_its_block() -> None:
         return [(0, b"HTTP/1.1 400 Bad Request\r\n\r\n" if number == 3 else good_response(frame, number))]
 
     tags = [tag("a", "input:0"), tag("b", "holding:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 4 and len(values(kept, 1)) >= 4)
-        (gap,) = gaps(kept, 0)
-        assert gap.reason == "poll_failed" and lies_between_samples(gap, kept, 0)
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, status):
+        await spool.until(lambda: len(values(spool, 0)) >= 4 and len(values(spool, 1)) >= 4)
+        (gap,) = gaps(spool, 0)
+        assert gap.reason == "poll_failed" and lies_between_samples(gap, spool, 0)
         assert "invalid Modbus TCP header" in gap.detail
-        assert not gaps(kept, 1) and not gaps(kept, None)
-        assert 4 in values(kept, 1), "read in the same poll, over a new connection"
+        assert not gaps(spool, 1) and not gaps(spool, None)
+        assert 4 in values(spool, 1), "read in the same poll, over a new connection"
         assert status.reconnects == 1
 
 
 async def test_a_server_of_another_protocol_is_no_device() -> None:
     tags = [tag("a", "input:0"), tag("b", "holding:0")]
     rubbish = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    async with misbehaving_device(lambda frame, number: [(0, rubbish)]) as port, collecting(port, tags) as (kept, _):
-        await kept.until(lambda: bool(kept.events("source_state")))
-        assert [e.text for e in kept.events("source_state")] == ["disconnected"]
-        assert [(g.reason, g.to_time) for g in gaps(kept, None)] == [("disconnected", None)]
+    async with misbehaving_device(lambda frame, number: [(0, rubbish)]) as port, collecting(port, tags) as (spool, _):
+        await spool.until(lambda: bool(spool.events("source_state")))
+        assert [e.text for e in spool.events("source_state")] == ["disconnected"]
+        assert [(g.reason, g.to_time) for g in gaps(spool, None)] == [("disconnected", None)]

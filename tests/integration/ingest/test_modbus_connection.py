@@ -20,14 +20,14 @@ async def test_device_closing_after_each_answer_is_read() -> None:
     tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(3)]
     async with (
         misbehaving_device(lambda frame, number: [(0, good_response(frame, number)), (0, CLOSE)]) as port,
-        collecting(port, tags) as (kept, status),
+        collecting(port, tags) as (spool, status),
     ):
-        await kept.until(lambda: all(len(values(kept, i)) >= 12 for i in range(3)))
+        await spool.until(lambda: all(len(values(spool, i)) >= 12 for i in range(3)))
         assert status.state == "connected" and status.open_gaps == 0
         assert status.reconnects <= 3, "those from which it was learned"
         assert "closes the connection after each response" in status.remarks["connection"]
-        assert not any(gaps(kept, i) for i in (None, 0, 1, 2))
-        asked = [sorted(v for i in range(3) for v in values(kept, i)[n : n + 1]) for n in range(12)]
+        assert not any(gaps(spool, i) for i in (None, 0, 1, 2))
+        asked = [sorted(v for i in range(3) for v in values(spool, i)[n : n + 1]) for n in range(12)]
         assert all(after[0] > before[-1] for before, after in pairwise(asked)), "no block is read twice in a round"
 
 
@@ -38,10 +38,10 @@ async def test_a_connection_that_the_device_closes_now_and_then_costs_no_sample(
         misbehaving_device(
             lambda frame, number: [(0, good_response(frame, number)), *([(0, CLOSE)] if number % 7 == 0 else [])]
         ) as port,
-        collecting(port, tags) as (kept, status),
+        collecting(port, tags) as (spool, status),
     ):
-        await kept.until(lambda: len(values(kept, 1)) >= 20)
-        assert not any(gaps(kept, i) for i in (None, 0, 1))
+        await spool.until(lambda: len(values(spool, 1)) >= 20)
+        assert not any(gaps(spool, i) for i in (None, 0, 1))
         assert status.reconnects >= 3 and not status.remarks
 
 
@@ -98,20 +98,20 @@ async def test_two_sources_at_one_address_share_its_only_connection_in_turn() ->
             await stack.enter_async_context(collecting(port, tags, connections=connections, unit_id=unit))
             for unit in (1, 2, 3)
         ]
-        for kept, _ in had:
-            await kept.until(lambda kept=kept: len(values(kept, 1)) >= 10)  # type: ignore[misc]
-    for unit, (kept, status) in enumerate(had, 1):
-        assert set(values(kept, 0)) == {1000.0 * unit}, "no answer of one unit is taken for another's"
-        assert status.reconnects == 0 and not gaps(kept, None)
+        for spool, _ in had:
+            await spool.until(lambda spool=spool: len(values(spool, 1)) >= 10)  # type: ignore[misc]
+    for unit, (spool, status) in enumerate(had, 1):
+        assert set(values(spool, 0)) == {1000.0 * unit}, "no answer of one unit is taken for another's"
+        assert status.reconnects == 0 and not gaps(spool, None)
     assert gateway.refused == 0
 
 
 async def test_a_tag_has_a_unit_id_of_its_own() -> None:
     gateway = Gateway(lambda unit, number: 0.0)
     tags = [tag("own", "holding:0"), tag("other", "holding:0", unit_id=7), tag("more", "holding:1", unit_id=7)]
-    async with gateway.running() as port, collecting(port, tags, unit_id=2) as (kept, _):
-        await kept.until(lambda: all(len(values(kept, i)) >= 3 for i in range(3)))
-    assert (set(values(kept, 0)), set(values(kept, 1)), set(values(kept, 2))) == ({2000.0}, {7000.0}, {7000.0})
+    async with gateway.running() as port, collecting(port, tags, unit_id=2) as (spool, _):
+        await spool.until(lambda: all(len(values(spool, i)) >= 3 for i in range(3)))
+    assert (set(values(spool, 0)), set(values(spool, 1)), set(values(spool, 2))) == ({2000.0}, {7000.0}, {7000.0})
     assert abs(gateway.asked.count(2) - gateway.asked.count(7)) <= 1, "registers of one unit are read together"
 
 
@@ -122,14 +122,14 @@ async def test_unanswering_unit_only_delays_the_others() -> None:
     connections = Connections()
     async with (
         gateway.running() as port,
-        collecting(port, [tag("a", "holding:0")], connections=connections) as (kept, status),
+        collecting(port, [tag("a", "holding:0")], connections=connections) as (spool, status),
         collecting(port, others, connections=connections, unit_id=2, time_out=0.3) as (dead, away),
     ):
         await dead.until(lambda: bool(gaps(dead, None)))
-        n = len(values(kept, 0))
-        await kept.until(lambda: len(values(kept, 0)) >= n + 25)
+        n = len(values(spool, 0))
+        await spool.until(lambda: len(values(spool, 0)) >= n + 25)
         assert away.state in ("disconnected", "connecting") and status.state == "connected"
-        assert status.reconnects == 0 and not gaps(kept, None), "nor was it closed"
+        assert status.reconnects == 0 and not gaps(spool, None), "nor was it closed"
         assert gateway.asked.count(2) >= 2
         assert (2, 2) not in pairwise(gateway.asked), "one request of the other, and not all that it has in mind"
 
@@ -139,12 +139,12 @@ async def test_late_answer_of_one_unit_is_not_taken_for_another() -> None:
     connections = Connections()
     async with (
         gateway.running() as port,
-        collecting(port, [tag("a", "holding:0")], connections=connections) as (kept, _),
+        collecting(port, [tag("a", "holding:0")], connections=connections) as (spool, _),
         collecting(port, [tag("b", "holding:0")], connections=connections, unit_id=2, time_out=0.1) as (slow, _),
     ):
-        await kept.until(lambda: len(values(kept, 0)) >= 25)
+        await spool.until(lambda: len(values(spool, 0)) >= 25)
         await slow.until(lambda: bool(gaps(slow, 0) or gaps(slow, None)))
-    assert set(values(kept, 0)) == {1000.0} and not values(slow, 0)
+    assert set(values(spool, 0)) == {1000.0} and not values(slow, 0)
 
 
 async def test_unresponsive_connection_is_reopened() -> None:
@@ -168,7 +168,7 @@ async def test_unresponsive_connection_is_reopened() -> None:
         silent = False
         n = len(values(one, 0)), len(values(two, 0))
         await one.until(lambda: len(values(one, 0)) > n[0] + 2 and len(values(two, 0)) > n[1] + 2)
-        assert all(g.to_time is not None for kept in (one, two) for g in gaps(kept, None))
+        assert all(g.to_time is not None for spool in (one, two) for g in gaps(spool, None))
 
 
 @pytest.mark.parametrize("options", [("single=1",), ("single=1", "close=1"), ("close=1", "delay=20")])
@@ -184,13 +184,14 @@ async def test_foreign_device_with_two_units_is_read_exactly(tmp_path: Path, opt
             )
             for unit in (1, 2)
         ]
-        for kept, _ in had:
-            await kept.until(lambda kept=kept: len(values(kept, 2)) >= 10)  # type: ignore[misc]
+        for spool, _ in had:
+            await spool.until(lambda spool=spool: len(values(spool, 2)) >= 10)  # type: ignore[misc]
     published = device.published()
-    for unit, (kept, status) in enumerate(had, 1):
+    for unit, (spool, status) in enumerate(had, 1):
         for i in range(3):
             truth = [value for (name, _), (value, _) in sorted(published.items()) if name == f"unit{unit}/c{i}"]
-            assert values(kept, i) == [value for value in truth if value in values(kept, i)], "in order, none invented"
-            assert len(truth) - len(values(kept, i)) <= 1, "each answer is stored, but the one at the end"
-        assert not gaps(kept, None) and status.reconnects <= 3
+            stored = values(spool, i)
+            assert stored == [value for value in truth if value in stored], "in order, none invented"
+            assert len(truth) - len(stored) <= 1, "each answer is stored, but the one at the end"
+        assert not gaps(spool, None) and status.reconnects <= 3
         assert bool(status.remarks.get("connection")) == ("close=1" in options)

@@ -27,75 +27,77 @@ def configured(port: int, tags: Sequence[ModbusTag], **options: object) -> Modbu
 
 
 @asynccontextmanager
-async def living(source: ModbusSource, kept: MemoryAppender) -> AsyncIterator[tuple[Collector, SourceStatus]]:
+async def living(source: ModbusSource, spool: MemoryAppender) -> AsyncIterator[tuple[Collector, SourceStatus]]:
     status = SourceStatus(1, "plc", "modbus", source.address, len(source.tags))
-    collector = Collector(source, IDS, status, kept, Connections())
+    collector = Collector(source, IDS, status, spool, Connections())
     async with running(collector.run()):
         yield collector, status
 
 
-def read(kept: MemoryAppender, channel: int) -> list[float]:
-    return [value for _, value, status in kept.samples(channel) if status == 0]
+def read(spool: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, status in spool.samples(channel) if status == 0]
 
 
-async def more(kept: MemoryAppender, channel: int, count: int = 2) -> None:
-    seen = len(kept.samples(channel))
-    await kept.until(lambda: len(kept.samples(channel)) >= seen + count)
+async def more(spool: MemoryAppender, channel: int, count: int = 2) -> None:
+    seen = len(spool.samples(channel))
+    await spool.until(lambda: len(spool.samples(channel)) >= seen + count)
 
 
-def missing(kept: MemoryAppender) -> list[Gap]:
+def missing(spool: MemoryAppender) -> list[Gap]:
     """Gaps, but for those of a busy machine."""
-    return [gap for gap in kept.gaps() if gap.reason != "poll_missed"]
+    return [gap for gap in spool.gaps() if gap.reason != "poll_missed"]
 
 
 async def test_random_edits_do_not_affect_other_tags() -> None:
     chance = random.Random(18)
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with misbehaving_device(lambda frame, number: [(0, good_response(frame, number))]) as port:
-        async with living(configured(port, TAGS), kept) as (collector, status):
-            await more(kept, 100)
+        async with living(configured(port, TAGS), spool) as (collector, status):
+            await more(spool, 100)
             for _ in range(6):
                 some = [TAGS[0], *chance.sample(TAGS[1:], chance.randrange(39))]
                 chance.shuffle(some)
                 collector.configure(configured(port, some), IDS)
-                await more(kept, 100)
+                await more(spool, 100)
                 assert status.channels == len(some)
-            left = len(kept.batches)
-            await more(kept, 100)
-            late = joined(batch.samples for batch in kept.batches[left + 1 :] if isinstance(batch, SampleBatch))
+            left = len(spool.batches)
+            await more(spool, 100)
+            late = joined(batch.samples for batch in spool.batches[left + 1 :] if isinstance(batch, SampleBatch))
             assert {*late.channel.tolist()} <= {IDS[tag.name] for tag in some}, "what is gone is no longer read"
-        removed = missing(kept)
+        removed = missing(spool)
         assert status.reconnects == 0
         assert {gap.reason for gap in removed} == {"removed"}
         for channel in {c for gap in removed for c in gap.channel_ids or ()}:
             (first, *_) = [gap.from_time for gap in removed if channel in (gap.channel_ids or ())]
-            assert kept.samples(channel)[0][0] < first, "it was read before"
+            assert spool.samples(channel)[0][0] < first, "it was read before"
         last = {c for gap in removed for c in gap.channel_ids or () if c not in {IDS[tag.name] for tag in some}}
         for channel in last:
-            assert kept.samples(channel)[-1][0] <= max(g.from_time for g in removed if channel in (g.channel_ids or ()))
+            assert spool.samples(channel)[-1][0] <= max(
+                g.from_time for g in removed if channel in (g.channel_ids or ())
+            )
 
 
 async def test_a_tag_is_read_as_it_is_configured_now() -> None:
     """Another scale, interval, and a tag that comes: each from the next poll on, under its own channel."""
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with misbehaving_device(lambda frame, _: [(0, good_response(frame, 7))]) as port:
-        async with living(configured(port, TAGS[:2]), kept) as (collector, status):
-            await more(kept, 100)
+        async with living(configured(port, TAGS[:2]), spool) as (collector, status):
+            await more(spool, 100)
             halved = replace(TAGS[0], scale=0.5)
             quick = replace(TAGS[1], interval=0.1)
-            before = {channel: set(read(kept, channel)) for channel in (100, 101)}
+            before = {channel: set(read(spool, channel)) for channel in (100, 101)}
             collector.configure(configured(port, [TAGS[5], quick, halved]), IDS)
-            await kept.until(lambda: len(kept.samples(105)) >= 3)
-            await more(kept, 101, 5)
+            await spool.until(lambda: len(spool.samples(105)) >= 3)
+            await more(spool, 101, 5)
         (whole,) = before[100]
-        assert set(read(kept, 100)) == {whole, whole / 2}
-        assert read(kept, 100) == sorted(read(kept, 100), reverse=True), "never back again"
-        assert set(read(kept, 101)) == before[101]
-        assert (status.reconnects, missing(kept)) == (0, [])
+        assert set(read(spool, 100)) == {whole, whole / 2}
+        assert read(spool, 100) == sorted(read(spool, 100), reverse=True), "never back again"
+        assert set(read(spool, 101)) == before[101]
+        assert (status.reconnects, missing(spool)) == (0, [])
 
 
 async def test_edited_tags_that_are_bad_or_unreachable() -> None:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     refused = {15}
 
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
@@ -105,12 +107,12 @@ async def test_edited_tags_that_are_bad_or_unreachable() -> None:
         return [(0, CLOSE)] if refused == {-1} else [(0, good_response(frame, number))]
 
     async with misbehaving_device(answer) as port:
-        async with living(configured(port, TAGS[:10]), kept) as (collector, status):
+        async with living(configured(port, TAGS[:10]), spool) as (collector, status):
             await until(lambda: set(status.bad_channels) == {"t5"})
             collector.configure(configured(port, [TAGS[5], TAGS[3]]), IDS)
             await until(lambda: status.channels == 2 and set(status.bad_channels) == {"t5"})
             await until(lambda: status.open_gaps == 1)
-            await more(kept, 103)
+            await more(spool, 103)
             collector.configure(configured(port, [TAGS[3]]), IDS)
             await until(lambda: status.open_gaps == 0)
             await until(lambda: status.state == "connected")
@@ -120,5 +122,5 @@ async def test_edited_tags_that_are_bad_or_unreachable() -> None:
             await until(lambda: status.state == "disconnected")
             collector.configure(configured(port, [TAGS[7], TAGS[3]]), IDS)
             refused.clear()
-            await kept.until(lambda: len(read(kept, 107)) >= 2)
-        assert [gap for gap in missing(kept) if gap.channel_ids == (103,)] == []
+            await spool.until(lambda: len(read(spool, 107)) >= 2)
+        assert [gap for gap in missing(spool) if gap.channel_ids == (103,)] == []

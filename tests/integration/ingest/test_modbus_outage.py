@@ -26,15 +26,15 @@ from tests.waiting import until
 
 async def test_another_reason_of_an_outage_is_recorded() -> None:
     port = free_port()
-    async with collecting(port, [tag("a", "input:0"), tag("b", "holding:0")]) as (kept, _):
-        await kept.until(lambda: bool(kept.events("source_state")))
+    async with collecting(port, [tag("a", "input:0"), tag("b", "holding:0")]) as (spool, _):
+        await spool.until(lambda: bool(spool.events("source_state")))
         async with misbehaving_device(lambda frame, number: [(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")], port):
-            await kept.until(lambda: len(kept.events("source_state")) > 1)
-        first, other = kept.events("source_state")
+            await spool.until(lambda: len(spool.events("source_state")) > 1)
+        first, other = spool.events("source_state")
         assert (first.text, other.text) == ("disconnected", "disconnected")
         assert "invalid Modbus TCP header" in other.detail["reason"]
         assert other.detail["since"] == first.time
-        assert len(gaps(kept, None)) == 1
+        assert len(gaps(spool, None)) == 1
 
 
 async def test_unanswered_block_only_delays_the_others() -> None:
@@ -47,15 +47,15 @@ async def test_unanswered_block_only_delays_the_others() -> None:
         return [] if frame[7] == 4 else [(0, good_response(frame, number))]
 
     tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("c", "input:100"), tag("d", "input:200")]
-    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 20 and set(status.bad_channels) == {"b", "c", "d"})
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (spool, status):
+        await spool.until(lambda: len(values(spool, 0)) >= 20 and set(status.bad_channels) == {"b", "c", "d"})
         assert status.reconnects <= 1, "at most once, before it is known which of them are answered"
-        assert not gaps(kept, 0)
+        assert not gaps(spool, 0)
         for i in (1, 2, 3):
-            *before, last = gaps(kept, i)
+            *before, last = gaps(spool, i)
             assert (last.reason, last.to_time) == ("poll_failed", None)
             assert all(g.reason == "disconnected" and g.to_time == last.from_time for g in before), "not yet asked"
-        assert inputs < len(values(kept, 0)), "three blocks, and yet asked less often than the one that answers"
+        assert inputs < len(values(spool, 0)), "three blocks, and yet asked less often than the one that answers"
 
 
 async def test_connection_closed_mid_answer_then_lost_then_restored() -> None:
@@ -66,18 +66,18 @@ async def test_connection_closed_mid_answer_then_lost_then_restored() -> None:
 
     port = free_port()
     began = now_us()
-    async with collecting(port, [tag("a", "holding:0")]) as (kept, status):
-        await kept.until(lambda: bool(kept.events("source_state")))
+    async with collecting(port, [tag("a", "holding:0")]) as (spool, status):
+        await spool.until(lambda: bool(spool.events("source_state")))
         assert status.state in ("disconnected", "connecting")
         async with misbehaving_device(closes, port):
-            await kept.until(lambda: len(values(kept, 0)) >= 8)
-            statuses = [s for _, _, s in kept.samples(0)]
+            await spool.until(lambda: len(values(spool, 0)) >= 8)
+            statuses = [s for _, _, s in spool.samples(0)]
             assert statuses.count(BAD_COMMUNICATION_ERROR) >= 2, "once before it was there, once when it closed"
-            before, closed = gaps(kept, None)[:2]
+            before, closed = gaps(spool, None)[:2]
             assert {before.reason, closed.reason} == {"disconnected"}
-            assert began <= before.from_time and before.to_time == times(kept, 0)[0]
-            assert lies_between_samples(closed, kept, 0) and closed.from_time == times(kept, 0)[2]
-            assert not gaps(kept, 0), "one gap of the source, not one for each channel"
+            assert began <= before.from_time and before.to_time == times(spool, 0)[0]
+            assert lies_between_samples(closed, spool, 0) and closed.from_time == times(spool, 0)[2]
+            assert not gaps(spool, 0), "one gap of the source, not one for each channel"
 
 
 async def test_values_read_before_a_connection_loss_are_kept() -> None:
@@ -85,9 +85,9 @@ async def test_values_read_before_a_connection_loss_are_kept() -> None:
         return [(0, CLOSE if number == 4 else good_response(frame, number))]
 
     tags = [tag("a", "input:0"), tag("b", "holding:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, _):
-        await kept.until(lambda: len(values(kept, 1)) >= 3)
-        assert values(kept, 0)[:2] == [1.0, 3.0] and values(kept, 1)[0] == 2.0
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, _):
+        await spool.until(lambda: len(values(spool, 1)) >= 3)
+        assert values(spool, 0)[:2] == [1.0, 3.0] and values(spool, 1)[0] == 2.0
 
 
 async def test_a_channel_has_one_bad_sample_however_often_its_source_is_lost() -> None:
@@ -97,10 +97,10 @@ async def test_a_channel_has_one_bad_sample_however_often_its_source_is_lost() -
         return [(0, good_response(frame, number) if frame[7] == 4 or number == 2 else CLOSE)]
 
     tags = [tag("a", "input:0"), tag("b", "holding:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 5 and status.reconnects >= 3)
-    assert [code == 0 for _, _, code in kept.samples(1)] == [True, False]
-    assert sum(code != 0 for _, _, code in kept.samples(0)) >= 3
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (spool, status):
+        await spool.until(lambda: len(values(spool, 0)) >= 5 and status.reconnects >= 3)
+    assert [code == 0 for _, _, code in spool.samples(1)] == [True, False]
+    assert sum(code != 0 for _, _, code in spool.samples(0)) >= 3
 
 
 async def test_silent_device_is_disconnected_and_read_again() -> None:
@@ -110,19 +110,19 @@ async def test_silent_device_is_disconnected_and_read_again() -> None:
         return [] if silent else [(0, good_response(frame, number))]
 
     tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(5)]
-    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
-        await kept.until(lambda: len(values(kept, 4)) >= 2)
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (spool, status):
+        await spool.until(lambda: len(values(spool, 4)) >= 2)
         silent = True
-        await kept.until(lambda: status.reconnects >= 2)
-        (gap,) = gaps(kept, None)
+        await spool.until(lambda: status.reconnects >= 2)
+        (gap,) = gaps(spool, None)
         assert (gap.reason, gap.to_time) == ("disconnected", None)
         assert gap.detail in [f"unit 1, holding:{200 * i}: no response within 0.1 s" for i in range(5)], (
             "the last of some"
         )
         silent = False
-        await kept.until(lambda: gaps(kept, None)[0].to_time is not None and status.state == "connected")
-        firsts = [min(t for t in times(kept, i) if t > gap.from_time) for i in range(5)]
-        end = gaps(kept, None)[0].to_time
+        await spool.until(lambda: gaps(spool, None)[0].to_time is not None and status.state == "connected")
+        firsts = [min(t for t in times(spool, i) if t > gap.from_time) for i in range(5)]
+        end = gaps(spool, None)[0].to_time
         assert end in firsts, "with the last block of the first poll, which is short where one timed out just before"
 
 
@@ -134,15 +134,15 @@ async def test_device_of_which_one_block_was_set_apart_stays_disconnected_while_
         return [] if silent or frame[7] == 4 else [(0, good_response(frame, number))]
 
     tags = [tag("a", "holding:0"), tag("b", "input:0")]
-    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 20 and set(status.bad_channels) == {"b"})
-        silent, seen = True, len(kept.events("source_state"))
-        await kept.until(lambda: status.reconnects >= 5)
-        assert {event.text for event in kept.events("source_state")[seen:]} == {"disconnected"}
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (spool, status):
+        await spool.until(lambda: len(values(spool, 0)) >= 20 and set(status.bad_channels) == {"b"})
+        silent, seen = True, len(spool.events("source_state"))
+        await spool.until(lambda: status.reconnects >= 5)
+        assert {event.text for event in spool.events("source_state")[seen:]} == {"disconnected"}
         assert status.state in ("connecting", "disconnected")
         silent = False
-        await kept.until(lambda: status.state == "degraded")
-        assert kept.events("source_state")[-1].text == "degraded"
+        await spool.until(lambda: status.state == "degraded")
+        assert spool.events("source_state")[-1].text == "degraded"
 
 
 async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_was_away() -> None:
@@ -157,13 +157,13 @@ async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_
 
     port = free_port()
     away = await asyncio.start_server(refuse, "127.0.0.1", port)
-    async with away, collecting(port, [tag("a", "holding:0")], poll_interval=0.2, backoff_max=600.0) as (kept, _):
+    async with away, collecting(port, [tag("a", "holding:0")], poll_interval=0.2, backoff_max=600.0) as (spool, _):
         await until(lambda: attempts >= 14)
         away.close()
         await away.wait_closed()
         async with misbehaving_device(lambda frame, number: [(0, good_response(frame, number))], port):
-            await kept.until(lambda: len(values(kept, 0)) >= 2)
-            assert [(g.reason, g.to_time) for g in gaps(kept, None)] == [("disconnected", times(kept, 0)[0])]
+            await spool.until(lambda: len(values(spool, 0)) >= 2)
+            assert [(g.reason, g.to_time) for g in gaps(spool, None)] == [("disconnected", times(spool, 0)[0])]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -192,15 +192,17 @@ async def test_every_silence_has_a_gap_under_random_faults(seed: int) -> None:
     period = 0.03
     async with (
         misbehaving_device(answer) as port,
-        collecting(port, tags, poll_interval=period, time_out=0.1) as (kept, _),
+        collecting(port, tags, poll_interval=period, time_out=0.1) as (spool, _),
     ):
-        await kept.until(lambda: all(len(values(kept, i)) >= 40 for i in range(4)), seconds=120)
-    slow_polls = [(e.time, float(e.detail["pace_seconds"])) for e in kept.events("poll_stretched")]  # by a busy machine
+        await spool.until(lambda: all(len(values(spool, i)) >= 40 for i in range(4)), seconds=120)
+    slow_polls = [
+        (e.time, float(e.detail["pace_seconds"])) for e in spool.events("poll_stretched")
+    ]  # by a busy machine
     paces = [(at, end, s) for (at, s), (end, _) in pairwise([(0, period), *slow_polls, (now_us(), period)])]
     for i in range(4):
-        had = times(kept, i)
-        assert values(kept, i) == sorted(set(values(kept, i))) and 0xFFFF not in values(kept, i)
-        known = [(g.from_time, g.to_time or now_us()) for g in all_gaps(kept, i) + all_gaps(kept, None)]
+        had = times(spool, i)
+        assert values(spool, i) == sorted(set(values(spool, i))) and 0xFFFF not in values(spool, i)
+        known = [(g.from_time, g.to_time or now_us()) for g in all_gaps(spool, i) + all_gaps(spool, None)]
         for before, after in pairwise(had):
             reached, longest = before, 0
             for start, end in sorted(known):

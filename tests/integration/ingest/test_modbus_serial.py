@@ -72,23 +72,23 @@ async def test_foreign_device_on_a_serial_line_is_read_exactly(tmp_path: Path, o
     async with line(tmp_path) as (client, end):
         async with peer("libmodbus", tmp_path, 3, f"serial={end}", f"unit={UNIT}", *options) as device:
             options_of = {"address": f"serial://{client}", "unit_id": UNIT, "max_registers": 2}
-            async with collecting(0, TAGS, **options_of) as (kept, status):  # type: ignore[arg-type]
-                await kept.until(lambda: all(len(values(kept, i)) >= 10 for i in range(3)))
+            async with collecting(0, TAGS, **options_of) as (spool, status):  # type: ignore[arg-type]
+                await spool.until(lambda: all(len(values(spool, i)) >= 10 for i in range(3)))
                 assert status.state == "connected"
         for i in range(3):
-            assert_exact(values(kept, i), published(device, i))
-        assert not gaps(kept, None) and status.reconnects == 0 and status.decode_errors == 0
+            assert_exact(values(spool, i), published(device, i))
+        assert not gaps(spool, None) and status.reconnects == 0 and status.decode_errors == 0
 
 
 async def test_foreign_device_behind_a_gateway_is_read_exactly(tmp_path: Path) -> None:
     async with line(tmp_path) as (client, end), gateway(client) as port:
         async with peer("libmodbus", tmp_path, 3, f"serial={end}", f"unit={UNIT}") as device:
             options = {"address": f"rtu+tcp://127.0.0.1:{port}", "unit_id": UNIT, "max_registers": 2}
-            async with collecting(port, TAGS, **options) as (kept, status):  # type: ignore[arg-type]
-                await kept.until(lambda: all(len(values(kept, i)) >= 10 for i in range(3)))
+            async with collecting(port, TAGS, **options) as (spool, status):  # type: ignore[arg-type]
+                await spool.until(lambda: all(len(values(spool, i)) >= 10 for i in range(3)))
         for i in range(3):
-            assert_exact(values(kept, i), published(device, i))
-        assert not gaps(kept, None) and status.reconnects == 0
+            assert_exact(values(spool, i), published(device, i))
+        assert not gaps(spool, None) and status.reconnects == 0
 
 
 @pytest.mark.parametrize("scheme", ["serial", "rtu+tcp"])
@@ -100,19 +100,19 @@ async def test_late_answers_of_a_foreign_device_are_dropped(tmp_path: Path, sche
         if scheme == "rtu+tcp":
             address = f"rtu+tcp://127.0.0.1:{await stack.enter_async_context(gateway(client))}"
         device = await stack.enter_async_context(peer("libmodbus", tmp_path, 3, f"serial={end}", f"unit={UNIT}"))
-        kept, _ = await stack.enter_async_context(
+        spool, _ = await stack.enter_async_context(
             collecting(0, TAGS, address=address, unit_id=UNIT, max_registers=2, time_out=1.0)
         )
-        await kept.until(lambda: len(values(kept, 0)) >= 3)
+        await spool.until(lambda: len(values(spool, 0)) >= 3)
         await device.tell("delay 1500")
-        await kept.until(lambda: any(status == BAD_TIMEOUT for _, _, status in kept.samples(0)))
+        await spool.until(lambda: any(status == BAD_TIMEOUT for _, _, status in spool.samples(0)))
         await device.tell("delay 0")
-        seen = len(values(kept, 2))
-        await kept.until(lambda: len(values(kept, 2)) >= seen + 5)
+        seen = len(values(spool, 2))
+        await spool.until(lambda: len(values(spool, 2)) >= seen + 5)
         for i in range(3):
-            assert {value % 1 for value in values(kept, i)} == {i / 64}, "a channel has only values of its own"
+            assert {value % 1 for value in values(spool, i)} == {i / 64}, "a channel has only values of its own"
             truth = published(device, i)
-            assert values(kept, i) == [value for value in truth if value in set(values(kept, i))], "in order"
+            assert values(spool, i) == [value for value in truth if value in set(values(spool, i))], "in order"
 
 
 async def test_dead_unit_delays_others_of_the_line_only_by_its_time_out(tmp_path: Path) -> None:
@@ -121,23 +121,23 @@ async def test_dead_unit_delays_others_of_the_line_only_by_its_time_out(tmp_path
         address = f"serial://{client}"
         options = {"connections": connections, "address": address}
         async with (
-            collecting(0, [tag("a", "holding:0")], **options) as (kept, status),  # type: ignore[arg-type]
+            collecting(0, [tag("a", "holding:0")], **options) as (spool, status),  # type: ignore[arg-type]
             collecting(0, [tag("b", "holding:0")], **options, unit_id=2, time_out=0.3) as (dead, away),  # type: ignore[arg-type]
         ):
             await dead.until(lambda: bool(gaps(dead, None)))
-            seen = len(values(kept, 0))
-            await kept.until(lambda: len(values(kept, 0)) >= seen + 25)
+            seen = len(values(spool, 0))
+            await spool.until(lambda: len(values(spool, 0)) >= seen + 25)
             await until(lambda: away.reason == "unit 2, holding:0: no response within 0.3 s")
-            assert status.state == "connected" and not gaps(kept, None) and 2 in asked
+            assert status.state == "connected" and not gaps(spool, None) and 2 in asked
 
 
 async def test_noise_is_named_in_the_gap(tmp_path: Path) -> None:
     async with line(tmp_path) as (client, end), answering(end, {1}, noise=b"\xff"):
         options = {"address": f"serial://{client}", "time_out": 0.3}
-        async with collecting(0, [tag("a", "holding:0")], **options) as (kept, status):  # type: ignore[arg-type]
+        async with collecting(0, [tag("a", "holding:0")], **options) as (spool, status):  # type: ignore[arg-type]
             await until(lambda: status.state == "disconnected")
             assert status.reason == "unit 1, holding:0: no response within 0.3 s: 8 bytes arrived without a valid CRC"
-            assert status.decode_errors >= 2 and not values(kept, 0)
+            assert status.decode_errors >= 2 and not values(spool, 0)
 
 
 async def test_another_master_on_the_line_is_named(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ async def test_another_master_on_the_line_is_named(tmp_path: Path) -> None:
     async with (
         line(tmp_path) as (client, end),
         answering(end, {1}),
-        collecting(0, [tag("a", "holding:0")], address=f"serial://{client}") as (kept, status),
+        collecting(0, [tag("a", "holding:0")], address=f"serial://{client}") as (spool, status),
     ):
-        await kept.until(lambda: len(values(kept, 0)) >= 3)
+        await spool.until(lambda: len(values(spool, 0)) >= 3)
         assert not status.remarks
 
         def named() -> bool:
@@ -165,25 +165,25 @@ async def test_another_master_on_the_line_is_named(tmp_path: Path) -> None:
             return status.remarks == {"master": "another master on the line asks unit 9"}
 
         await until(named, every=0.1)
-        seen = len(values(kept, 0))
-        await kept.until(lambda: len(values(kept, 0)) >= seen + 3)
+        seen = len(values(spool, 0))
+        await spool.until(lambda: len(values(spool, 0)) >= seen + 3)
 
 
 async def test_device_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         options = {"address": f"serial://{tmp_path / 'client'}", "unit_id": UNIT}
-        kept, status = await stack.enter_async_context(collecting(0, TAGS, **options))  # type: ignore[arg-type]
+        spool, status = await stack.enter_async_context(collecting(0, TAGS, **options))  # type: ignore[arg-type]
         await until(lambda: status.state == "disconnected")
         assert status.reason == f"connect: there is no serial device {tmp_path / 'client'}"
         end = tmp_path / "device"
         for _ in range(2):
             async with line(tmp_path), peer("libmodbus", tmp_path / "peer", 3, f"serial={end}", f"unit={UNIT}"):
-                seen = len(values(kept, 0))
-                await kept.until(lambda seen=seen: len(values(kept, 0)) >= seen + 5)  # type: ignore[misc]
+                seen = len(values(spool, 0))
+                await spool.until(lambda seen=seen: len(values(spool, 0)) >= seen + 5)  # type: ignore[misc]
             await until(lambda: status.state in ("disconnected", "connecting"))
         await until(lambda: status.open_gaps == 1)
         assert status.reconnects >= 1
-        found = gaps(kept, None)
+        found = gaps(spool, None)
         assert [gap.to_time is None for gap in found] == [False] * (len(found) - 1) + [True]
 
 
@@ -196,13 +196,13 @@ async def test_device_of_another_process_is_not_shared(tmp_path: Path, lock: str
         )
         assert other.stdin is not None and other.stdout is not None
         await other.stdout.readline()
-        async with collecting(0, [tag("a", "holding:0")], address=f"serial://{client}") as (kept, status):
+        async with collecting(0, [tag("a", "holding:0")], address=f"serial://{client}") as (spool, status):
             await until(lambda: status.state == "disconnected")
             assert f"connect: serial device {client} is used by" in status.reason
             assert f"process {other.pid} (python" in status.reason
             other.stdin.close()
             await other.wait()
-            await kept.until(lambda: len(values(kept, 0)) >= 3)
+            await spool.until(lambda: len(values(spool, 0)) >= 3)
             with open(client, "rb", 0) as file, pytest.raises(BlockingIOError):  # noqa: ASYNC230, PTH123
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -212,10 +212,10 @@ async def test_two_names_of_one_device_are_named(tmp_path: Path) -> None:
         (tmp_path / "again").symlink_to(client)
         connections = Connections()
         async with collecting(0, [tag("a", "holding:0")], address=f"serial://{client}", connections=connections) as (
-            kept,
+            spool,
             _,
         ):
-            await kept.until(lambda: len(values(kept, 0)) >= 1)
+            await spool.until(lambda: len(values(spool, 0)) >= 1)
             again = f"serial://{tmp_path / 'again'}"
             async with collecting(0, [tag("b", "holding:0")], address=again, connections=connections) as (_, status):
                 await until(lambda: status.state == "disconnected")

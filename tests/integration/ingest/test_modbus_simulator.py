@@ -38,10 +38,10 @@ def modbus_tags(device: str) -> list[ModbusTag]:
     return found
 
 
-def gaps(kept: MemoryAppender, channel: int) -> list[Gap]:
+def gaps(spool: MemoryAppender, channel: int) -> list[Gap]:
     """Gaps of a channel and of the source as a whole, the last that was said of each."""
     last: dict[tuple[bool, int], Gap] = {}
-    for batch in kept.batches:
+    for batch in spool.batches:
         for gap in batch.gaps if isinstance(batch, GapBatch) else ():
             if gap.channel_ids is None or channel in gap.channel_ids:
                 last[gap.channel_ids is None, gap.from_time] = gap
@@ -76,8 +76,8 @@ async def test_each_answer_is_stored_or_in_a_gap() -> None:
     source = ModbusSource.model_validate(
         {"name": "plc", "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", **options}
     )
-    kept, status = MemoryAppender(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
-    collector = Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Connections())
+    spool, status = MemoryAppender(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
+    collector = Collector(source, {t.name: i for i, t in enumerate(tags)}, status, spool, Connections())
 
     async def some_polls() -> None:
         first = status.samples
@@ -97,14 +97,14 @@ async def test_each_answer_is_stored_or_in_a_gap() -> None:
             faults.clear()
             await some_polls()
     assert status.open_gaps == 0 and not status.bad_channels
-    assert {g.reason for g in kept.gaps()} >= {"poll_failed", "disconnected"}
+    assert {g.reason for g in spool.gaps()} >= {"poll_failed", "disconnected"}
     for i, tag in enumerate(tags):
         if tag.type == "string":
             continue
         mine = [t for t, table, span in answers if table == tag.table and tag.register in span]
         assert mine
-        stored = np.array([t for t, _, s in kept.samples(i) if s == 0])
+        stored = np.array([t for t, _, s in spool.samples(i) if s == 0])
         for answered, following in zip(mine, [*mine[1:], now_us()], strict=True):
             got = np.any((stored >= answered) & (stored < following))
-            missing = any(g.from_time <= answered <= (g.to_time or now_us()) for g in gaps(kept, i))
+            missing = any(g.from_time <= answered <= (g.to_time or now_us()) for g in gaps(spool, i))
             assert got or missing or answered == mine[-1], f"{tag.name} at {answered}: neither stored nor missed"

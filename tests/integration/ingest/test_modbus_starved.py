@@ -61,16 +61,16 @@ async def test_modbus_answer_received_while_suspended_is_no_timeout(tmp_path: Pa
     tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(5)]
     async with (
         peer("modbus-serial", tmp_path, 0) as server,
-        collecting(server.port, tags, poll_interval=0.02, time_out=1.5) as (kept, status),
+        collecting(server.port, tags, poll_interval=0.02, time_out=1.5) as (spool, status),
     ):
-        await kept.until(lambda: len(values(kept, 4)) >= 2)
+        await spool.until(lambda: len(values(spool, 4)) >= 2)
         for _ in range(4):
-            n = len(values(kept, 4))
+            n = len(values(spool, 4))
             asyncio.get_running_loop().call_later(0.001 * (n % 7), time.sleep, 2.0)
-            await kept.until(lambda n=n: len(values(kept, 4)) > n + 3)  # type: ignore[misc]
+            await spool.until(lambda n=n: len(values(spool, 4)) > n + 3)  # type: ignore[misc]
         assert status.reconnects == 0 and status.state == "connected"
-    assert {gap.reason for i in (None, *range(5)) for gap in all_gaps(kept, i)} == {"poll_missed"}
-    assert not [s for i in range(5) for _, _, s in kept.samples(i) if s], "no Bad sample"
+    assert {gap.reason for i in (None, *range(5)) for gap in all_gaps(spool, i)} == {"poll_missed"}
+    assert not [s for i in range(5) for _, _, s in spool.samples(i) if s], "no Bad sample"
 
 
 async def test_blocks_skipped_by_a_timed_out_poll_come_first_in_the_next() -> None:
@@ -86,18 +86,18 @@ async def test_blocks_skipped_by_a_timed_out_poll_come_first_in_the_next() -> No
     bad = 0
     async with (
         misbehaving_device(answer) as port,
-        collecting(port, tags, poll_interval=0.1, time_out=0.1) as (kept, status),
+        collecting(port, tags, poll_interval=0.1, time_out=0.1) as (spool, status),
     ):
-        await kept.until(lambda: bool(status.bad_channels))
-        had = [len(values(kept, i)) for i in range(40)]
+        await spool.until(lambda: bool(status.bad_channels))
+        had = [len(values(spool, i)) for i in range(40)]
 
         def all_were_read() -> bool:
             nonlocal bad
             bad = max(bad, len(status.bad_channels))
             assert not [why for why in status.bad_channels.values() if "not asked" in why]
-            return all(len(values(kept, i)) >= had[i] + 4 for i in range(40))
+            return all(len(values(spool, i)) >= had[i] + 4 for i in range(40))
 
-        await kept.until(all_were_read)
+        await spool.until(all_were_read)
         assert status.reconnects == 0
     assert bad < 20, "only those that timed out, until they are read again"
     assert max(asked_for.values()) <= 3 * min(asked_for.values())

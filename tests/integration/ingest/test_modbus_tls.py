@@ -51,10 +51,10 @@ def names_refusal(reason: str, certificate: Path, version: str, why: str = "") -
 async def refused(port: int, options: dict[str, Any], **more: Any) -> AsyncIterator[str]:
     """Why a source is away that nothing was read of."""
     options = {"address": address(port), **options, **more}
-    async with collecting(port, TAGS, **options) as (kept, status):
-        await until(lambda: status.state == "disconnected" and status.reason and gaps(kept, None))
+    async with collecting(port, TAGS, **options) as (spool, status):
+        await until(lambda: status.state == "disconnected" and status.reason and gaps(spool, None))
         reason = status.reason
-        assert not values(kept, 0) and len(gaps(kept, None)) == 1
+        assert not values(spool, 0) and len(gaps(spool, None)) == 1
         yield reason
 
 
@@ -67,14 +67,14 @@ async def test_foreign_device_with_two_units_is_read_exactly(tmp_path: Path, ver
         port = await stack.enter_async_context(tls_terminator(pki, device.port, version))
         options = {"address": address(port), "connections": connections, "max_registers": 2, **pki.options}
         had = [await stack.enter_async_context(collecting(port, TAGS, **options, unit_id=unit)) for unit in (1, 2)]
-        for kept, _ in had:
-            await kept.until(lambda kept=kept: len(values(kept, 2)) >= 10)  # type: ignore[misc]
-    for unit, (kept, status) in enumerate(had, 1):
+        for spool, _ in had:
+            await spool.until(lambda spool=spool: len(values(spool, 2)) >= 10)  # type: ignore[misc]
+    for unit, (spool, status) in enumerate(had, 1):
         for i in range(3):
             truth = published(device, unit, i)
-            assert values(kept, i) == [value for value in truth if value in set(values(kept, i))]
-            assert len(truth) - len(values(kept, i)) <= 1, "each answer is stored, but the one at the end"
-        assert not gaps(kept, None) and status.reconnects == 0 and status.decode_errors == 0
+            assert values(spool, i) == [value for value in truth if value in set(values(spool, i))]
+            assert len(truth) - len(values(spool, i)) <= 1, "each answer is stored, but the one at the end"
+        assert not gaps(spool, None) and status.reconnects == 0 and status.decode_errors == 0
 
 
 async def test_server_sees_the_role_in_the_client_certificate(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ async def test_server_sees_the_role_in_the_client_certificate(tmp_path: Path) ->
     await server.serve_forever(background=True)
     try:
         tags = [tag(f"r{i}", f"holding:{i}") for i in range(3)]
-        async with collecting(port, tags, address=address(port), **pki.options) as (kept, status):
-            await kept.until(lambda: len(values(kept, 2)) >= 3)
-            assert [set(values(kept, i)) for i in range(3)] == [{7.0}, {8.0}, {9.0}]
+        async with collecting(port, tags, address=address(port), **pki.options) as (spool, status):
+            await spool.until(lambda: len(values(spool, 2)) >= 3)
+            assert [set(values(spool, i)) for i in range(3)] == [{7.0}, {8.0}, {9.0}]
             assert status.state == "connected"
             (connection,) = server.active_connections.values()
             shown = connection.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -109,9 +109,9 @@ async def test_own_certificate_is_shown_by_default(tmp_path: Path, version: str)
     pki.server = certificates.pem(pinned), pki.server[1]
     async with peer("libmodbus", tmp_path, 3) as device, tls_terminator(pki, device.port, version) as port:
         connections, options = Connections(tmp_path / "own"), {"server_certificate": pinned}
-        async with collecting(0, TAGS, address=address(port), connections=connections, **options) as (kept, status):  # type: ignore[arg-type]
-            await kept.until(lambda: len(values(kept, 2)) >= 3)
-        assert status.reconnects == 0 and not gaps(kept, None)
+        async with collecting(0, TAGS, address=address(port), connections=connections, **options) as (spool, status):  # type: ignore[arg-type]
+            await spool.until(lambda: len(values(spool, 2)) >= 3)
+        assert status.reconnects == 0 and not gaps(spool, None)
         (ends,) = connections.certificates().values()
         assert ends == x509.load_der_x509_certificate(pinned.read_bytes()).not_valid_after_utc
         stranger = Connections(tmp_path / "stranger")
@@ -147,8 +147,8 @@ async def test_accepted_fault_of_the_server_certificate(tmp_path: Path, server: 
     pki = Pki(tmp_path / "pki", **server)
     others = Pki(tmp_path / "other", "another").authority, Pki(tmp_path / "namesake").authority
     async with peer("libmodbus", tmp_path, 3) as device, tls_terminator(pki, device.port) as port:
-        async with collecting(port, TAGS, address=address(port), accept=(fault,), **pki.options) as (kept, _):
-            await kept.until(lambda: len(values(kept, 2)) >= 3)
+        async with collecting(port, TAGS, address=address(port), accept=(fault,), **pki.options) as (spool, _):
+            await spool.until(lambda: len(values(spool, 2)) >= 3)
         for other in others:
             async with refused(port, {**pki.options, "server_certificate": other, "accept": (fault,)}) as reason:
                 assert f"certificate is neither {other}, the server_certificate, nor issued by it" in reason
@@ -211,10 +211,10 @@ async def test_refusal_is_the_status_of_the_channels(tmp_path: Path) -> None:
     pki = Pki(tmp_path, days=(-9, -1))
     async with (
         tls_terminator(pki, free_port()) as port,
-        collecting(port, TAGS, address=address(port), **pki.options) as (kept, _),
+        collecting(port, TAGS, address=address(port), **pki.options) as (spool, _),
     ):
-        await kept.until(lambda: bool(kept.samples(2)))
-        assert [status for _, _, status in kept.samples(0)] == [BAD_SECURITY_CHECKS_FAILED]
+        await spool.until(lambda: bool(spool.samples(2)))
+        assert [status for _, _, status in spool.samples(0)] == [BAD_SECURITY_CHECKS_FAILED]
 
 
 async def test_files_that_vanish_are_named(tmp_path: Path) -> None:
@@ -233,9 +233,9 @@ async def test_cut_is_a_gap_and_renewed_certificates_are_used_behind_it(tmp_path
     async with peer("libmodbus", tmp_path, 3) as device, AsyncExitStack() as stack:
         async with tls_terminator(pki, device.port) as port:
             started = collecting(port, TAGS, address=address(port), **options)
-            kept, status = await stack.enter_async_context(started)
-            await kept.until(lambda: len(values(kept, 2)) >= 5)
-        await kept.until(lambda: bool(gaps(kept, None)))
+            spool, status = await stack.enter_async_context(started)
+            await spool.until(lambda: len(values(spool, 2)) >= 5)
+        await spool.until(lambda: bool(gaps(spool, None)))
         again = Pki(tmp_path / "again")
         for old, new in (
             (pki.authority, again.authority),
@@ -243,17 +243,17 @@ async def test_cut_is_a_gap_and_renewed_certificates_are_used_behind_it(tmp_path
         ):
             new.replace(old)
         again.authority = pki.authority
-        seen = len(values(kept, 2))
+        seen = len(values(spool, 2))
         async with tls_terminator(again, device.port, port=port):
-            await kept.until(lambda: len(values(kept, 2)) >= seen + 5)
+            await spool.until(lambda: len(values(spool, 2)) >= seen + 5)
             assert status.state == "connected"
         await stack.aclose()
-    gap = gaps(kept, None)[0]
-    assert lies_between_samples(gap, kept, 0) and status.reconnects >= 1
+    gap = gaps(spool, None)[0]
+    assert lies_between_samples(gap, spool, 0) and status.reconnects >= 1
     for i in range(3):
-        assert times(kept, i) == sorted(set(times(kept, i))), "none doubled"
-        assert values(kept, i) == [v for v in published(device, 1, i) if v in set(values(kept, i))]
-        assert len(values(kept, i)) == len(set(values(kept, i)))
+        assert times(spool, i) == sorted(set(times(spool, i))), "none doubled"
+        assert values(spool, i) == [v for v in published(device, 1, i) if v in set(values(spool, i))]
+        assert len(values(spool, i)) == len(set(values(spool, i)))
 
 
 async def test_answer_in_several_records_is_read(tmp_path: Path) -> None:
@@ -271,9 +271,9 @@ async def test_answer_in_several_records_is_read(tmp_path: Path) -> None:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port, ssl=context)
-    async with server, collecting(port, TAGS, address=address(port), **pki.options, time_out=2.0) as (kept, status):
-        await kept.until(lambda: len(times(kept, 2)) >= 5)
-        assert status.reconnects == 0 and status.decode_errors == 0 and not gaps(kept, None)
+    async with server, collecting(port, TAGS, address=address(port), **pki.options, time_out=2.0) as (spool, status):
+        await spool.until(lambda: len(times(spool, 2)) >= 5)
+        assert status.reconnects == 0 and status.decode_errors == 0 and not gaps(spool, None)
 
 
 @pytest.mark.parametrize("standby", ["idle", "poll"])

@@ -40,8 +40,8 @@ def elements(count: int, address: str, **more: Any) -> list[OpcuaTag]:
     return [OpcuaTag(name=f"e{index}", address=address, index=str(index), **more) for index in range(count)]
 
 
-def values(kept: MemoryAppender, channel: int) -> list[float]:
-    return [value for _, value, status in kept.samples(channel) if status < 0x8000_0000]
+def values(spool: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, status in spool.samples(channel) if status < 0x8000_0000]
 
 
 def missing(index: str) -> str:
@@ -49,8 +49,8 @@ def missing(index: str) -> str:
     return f"the array has no element {index}; the first one has index {first}"
 
 
-def states(kept: MemoryAppender, channel: int) -> list[str | None]:
-    return [e.text for e in kept.events("channel_state") if e.channel_id == channel]
+def states(spool: MemoryAppender, channel: int) -> list[str | None]:
+    return [e.text for e in spool.events("channel_state") if e.channel_id == channel]
 
 
 @pytest.mark.slow
@@ -66,22 +66,22 @@ async def test_elements_on_a_server_with_index_ranges(name: str, tmp_path: Path)
     ]
     async with (
         peer(name, tmp_path / "peer", 5, "100") as server,
-        collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+        collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", **OPTIONS) as (spool, status),
     ):
-        await kept.until(lambda: min(len(kept.samples(i)) for i in range(4)) >= 5)
-        await kept.until(lambda: {5, 8} <= {e.channel_id for e in kept.events("text")})
+        await spool.until(lambda: min(len(spool.samples(i)) for i in range(4)) >= 5)
+        await spool.until(lambda: {5, 8} <= {e.channel_id for e in spool.events("text")})
         await until(lambda: {"whole", "scalar"} <= status.bad_channels.keys())
         await until(lambda: "e4" in status.bad_channels)
     for k in range(4):
-        rounds = [value - k / 4 for value in values(kept, k)]
+        rounds = [value - k / 4 for value in values(spool, k)]
         assert rounds == sorted(set(rounds)), "each value once"
         assert all(value == int(value) for value in rounds)
-    times = [{time: value for time, value, _ in kept.samples(k)} for k in range(4)]
+    times = [{time: value for time, value, _ in spool.samples(k)} for k in range(4)]
     for time in set(times[0]) & set(times[3]):
         assert times[3][time] == times[0][time] + 0.75
-    assert not values(kept, 4), "the array ends before it"
-    assert {e.text for e in kept.events("text") if e.channel_id == 8} == {"http://opcfoundation.org/UA/"}
-    assert all(float(e.text or 0) % 1 == 0.25 for e in kept.events("text") if e.channel_id == 5)
+    assert not values(spool, 4), "the array ends before it"
+    assert {e.text for e in spool.events("text") if e.channel_id == 8} == {"http://opcfoundation.org/UA/"}
+    assert all(float(e.text or 0) % 1 == 0.25 for e in spool.events("text") if e.channel_id == 5)
     assert status.bad_channels["whole"] == "an array of Double: the column index reads an element"
     assert status.bad_channels["e4"] == "the array has no element 4; the first one has index 0"
     assert status.bad_channels.keys() == {"whole", "scalar", "e4"}
@@ -98,20 +98,20 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
     begin = {"array": [1.0, 2.0, 3.0], "names": ["a", "b"], "scalar": 5.0}
     async with (
         serving(begin) as (address, _, nodes),
-        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (spool, status),
     ):
-        await kept.until(lambda: all(kept.samples(i) for i in range(4)))
+        await spool.until(lambda: all(spool.samples(i) for i in range(4)))
         for n in range(1, 6):
             await nodes["array"].write_value(ua.Variant([1.0, 2.0, 3.0 + n], V.Double))
-            await kept.until(lambda n=n: all(len(kept.samples(i)) > n for i in range(4)))  # type: ignore[misc]
+            await spool.until(lambda n=n: all(len(spool.samples(i)) > n for i in range(4)))  # type: ignore[misc]
         await nodes["array"].write_value(ua.Variant([9.0], V.Double))
-        await kept.until(lambda: all(len(kept.samples(i)) > 6 for i in range(4)))
-        assert values(kept, 0) == [1.0] * 6 + [9.0]
-        assert values(kept, 1) == [2.0] * 6
-        assert values(kept, 2) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
-        assert {state for _, _, state in kept.samples(3)} == {NO_DATA}
-        assert kept.samples(1)[-1][2] == kept.samples(2)[-1][2] == NO_DATA
-        assert [e.text for e in kept.events("text") if e.channel_id == 4] == ["b"]
+        await spool.until(lambda: all(len(spool.samples(i)) > 6 for i in range(4)))
+        assert values(spool, 0) == [1.0] * 6 + [9.0]
+        assert values(spool, 1) == [2.0] * 6
+        assert values(spool, 2) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        assert {state for _, _, state in spool.samples(3)} == {NO_DATA}
+        assert spool.samples(1)[-1][2] == spool.samples(2)[-1][2] == NO_DATA
+        assert [e.text for e in spool.events("text") if e.channel_id == 4] == ["b"]
         bad = {
             "scalar": "a Double, not an array: clear the column index",
             **{f"e{k}": f"the array has no element {k}; the first one has index 0" for k in (1, 2, 3)},
@@ -119,11 +119,11 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
         await until(lambda: status.bad_channels == bad and status.state == "degraded")
         await nodes["array"].write_value(ua.Variant([1.0, 2.0, 3.0, 4.0], V.Double))
         await until(lambda: status.bad_channels.keys() == {"scalar"})
-        await kept.until(lambda: len(states(kept, 3)) == 2)
-        assert (states(kept, 3), states(kept, 2), states(kept, 0)) == (["bad", "good"], ["bad", "good"], [])
+        await spool.until(lambda: len(states(spool, 3)) == 2)
+        assert (states(spool, 3), states(spool, 2), states(spool, 0)) == (["bad", "good"], ["bad", "good"], [])
         await nodes["scalar"].write_value(ua.Variant([6.0], V.Double))
         await until(lambda: not status.bad_channels)
-        await kept.until(lambda: values(kept, 5) == [6.0])
+        await spool.until(lambda: values(spool, 5) == [6.0])
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ async def test_elements_of_a_matrix_whose_dimensions_change(tmp_path: Path) -> N
     begin = {"scalar": 1.0, "matrix": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]}
     async with (
         serving(begin) as (address, server, nodes),
-        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (spool, status),
     ):
 
         async def shown(matrix: Any, expected: dict[str, str]) -> None:
@@ -149,23 +149,23 @@ async def test_elements_of_a_matrix_whose_dimensions_change(tmp_path: Path) -> N
             "e0.0.1": "an array of Double of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
         }
         await until(lambda: status.bad_channels == {"e2.1": missing("2,1"), **others})
-        await kept.until(lambda: [values(kept, k) for k in range(6)] == [[1.0], [3.0], [4.0], [], [], []])
+        await spool.until(lambda: [values(spool, k) for k in range(6)] == [[1.0], [3.0], [4.0], [], [], []])
         subscriptions = server.iserver.subscription_service.subscriptions.values()
         assert sum(len(s.monitored_item_srv._monitored_items) for s in subscriptions) == 2, "one for the matrix"
         await shown([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], {"e0.2": missing("0,2"), **others})
-        await kept.until(lambda: values(kept, 3) == [6.0])
+        await spool.until(lambda: values(spool, 3) == [6.0])
         cube = "an array of Double of 3 dimensions: an element has an index of 3 numbers, as in 0,0,0"
         await shown([[[1.0, 7.0]], [[3.0, 4.0]]], {"e1": others["e1"], **dict.fromkeys(("e0.2", "e1.0", "e2.1"), cube)})
-        await kept.until(lambda: values(kept, 5) == [7.0])
+        await spool.until(lambda: values(spool, 5) == [7.0])
         row = "an array of Double: an element has an index of 1 number, as in 0"
         every = ("e0.2", "e1.0", "e2.1", "e0.0.1")
         await shown([8.0, 9.0], {"e1": others["e1"], **dict.fromkeys(every, row)})
         await shown([[1.0] * 3] * 3, others)
         await nodes["scalar"].write_value(2.0)
-        await kept.until(lambda: values(kept, 0) == [1.0, 2.0])
-    bad = [[status for _, _, status in kept.samples(k) if status] for k in range(4)]
+        await spool.until(lambda: values(spool, 0) == [1.0, 2.0])
+    bad = [[status for _, _, status in spool.samples(k) if status] for k in range(4)]
     assert bad == [[], [NO_DATA], [], [NO_DATA]]
-    closed = {c for gap in kept.gaps() if gap.reason == "undecodable" and gap.to_time for c in gap.channel_ids or ()}
+    closed = {c for gap in spool.gaps() if gap.reason == "undecodable" and gap.to_time for c in gap.channel_ids or ()}
     assert closed == {1, 2, 3}, "those that had no value for a while"
 
 
@@ -179,11 +179,11 @@ async def test_node_id_that_ends_like_an_element_is_a_node_id(tmp_path: Path) ->
     ]
     async with (
         serving({array: [10.0, 11.0, 12.0], element: 20.0}) as (address, _, _),
-        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (spool, status),
     ):
         await until(lambda: status.state == "degraded")
-        await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
-    assert (values(kept, 0), values(kept, 1)) == ([20.0], [11.0])
+        await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
+    assert (values(spool, 0), values(spool, 1)) == ([20.0], [11.0])
     assert status.bad_channels == {"missing": "BadNodeIdUnknown"}
 
 
@@ -208,11 +208,11 @@ async def test_elements_are_read_from_history(tmp_path: Path) -> None:
 async def test_changed_index_is_another_quantity(killed: bool, tmp_path: Path) -> None:
     before, after = elements(1, "ns=2;s=array"), [replace(elements(1, "ns=2;s=array")[0], index="1")]
     async with serving({"array": [1.0, 2.0]}) as (address, _, nodes):
-        async with collecting(address, before, tmp_path / "pki", **OPTIONS) as (kept, status):
-            await kept.until(lambda: bool(kept.samples(0)))
+        async with collecting(address, before, tmp_path / "pki", **OPTIONS) as (spool, status):
+            await spool.until(lambda: bool(spool.samples(0)))
             await until(lambda: status.state == "connected")
-            notes = deepcopy(kept.notes) if killed else kept.notes
-        async with collecting(address, after, tmp_path / "pki", MemoryAppender(notes), **OPTIONS) as (kept, _):
+            notes = deepcopy(spool.notes) if killed else spool.notes
+        async with collecting(address, after, tmp_path / "pki", MemoryAppender(notes), **OPTIONS) as (spool, _):
             await nodes["array"].write_value(ua.Variant([1.0, 3.0], V.Double))
-            await kept.until(lambda: 3.0 in values(kept, 0))
-    assert set(values(kept, 0)) <= {2.0, 3.0}
+            await spool.until(lambda: 3.0 in values(spool, 0))
+    assert set(values(spool, 0)) <= {2.0, 3.0}

@@ -24,7 +24,7 @@ from tests.waiting import until
 
 async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, spool, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(1500, 0.0)
@@ -32,18 +32,18 @@ async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> N
         await server.server.forget()
         await until(lambda: status.state == "connected")
         await server.write(20)
-        await kept.until(lambda: server.written[-1] in values(kept))
-        assert len(values(kept)) < 1000, "or nothing was lost"
-        await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True, True])
-        of_outage(kept, "disconnected")
-        assert sorted(set(values(kept, backfill_spool))) == server.written, "read in several parts"
+        await spool.until(lambda: server.written[-1] in values(spool))
+        assert len(values(spool)) < 1000, "or nothing was lost"
+        await spool.until(lambda: [g.backfilled for g in spool.gaps()] == [True, True])
+        of_outage(spool, "disconnected")
+        assert sorted(set(values(spool, backfill_spool))) == server.written, "read in several parts"
         assert "RUNNING" in [e.text for e in backfill_spool.events("text")]
-        assert "backfill:1" not in kept.notes
+        assert "backfill:1" not in spool.notes
 
 
 async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, spool, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(20)
@@ -54,9 +54,9 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
         await server.write(20)
         await server.server.forget()
         await until(lambda: status.state == "connected")
-        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-        assert sorted(set(values(kept, backfill_spool))) == server.written
-        remains = [g for g in kept.gaps() if g.detail == "not in the history"]
+        await spool.until(lambda: any(g.backfilled for g in spool.gaps()))
+        assert sorted(set(values(spool, backfill_spool))) == server.written
+        remains = [g for g in spool.gaps() if g.detail == "not in the history"]
         (before,) = [g for g in remains if g.channel_ids is None]
         assert sum(len(g.channel_ids or ()) for g in remains) == len(OURS)
         for gap in remains:
@@ -67,7 +67,7 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
 async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
     """It was started anew, and one tag is refused: neither says that anything was filled."""
     tags = [*OURS, OpcuaTag(name="unknown", address="ns=2;s=nobody")]
-    async with connected(tmp_path, tags, history=0, state="degraded") as (server, kept, status):
+    async with connected(tmp_path, tags, history=0, state="degraded") as (server, spool, status):
         await server.write(5)
         await server.cut_off(status)
         await server.write(5)
@@ -76,24 +76,24 @@ async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
         await start_time.write_value(datetime.now(UTC))
         await server.server.forget()
         await until(lambda: status.state == "degraded")
-        await kept.until(lambda: "backfill:1" in kept.notes)
-        await kept.until(lambda: "backfill:1" not in kept.notes)
-        assert not [gap for gap in kept.gaps() if gap.backfilled]
-        of_outage(kept, "disconnected")
+        await spool.until(lambda: "backfill:1" in spool.notes)
+        await spool.until(lambda: "backfill:1" not in spool.notes)
+        assert not [gap for gap in spool.gaps() if gap.backfilled]
+        of_outage(spool, "disconnected")
 
 
 async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
     """The server's history holds 2,000 values of a node."""
     backfill_spool = MemoryAppender()
-    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, spool, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(3000, 0.0)
         await server.server.forget()
         await until(lambda: status.state == "connected")
-        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        await spool.until(lambda: any(g.backfilled for g in spool.gaps()))
         assert len(values(backfill_spool)) >= 1990
-        remains = [g for g in kept.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
+        remains = [g for g in spool.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
         before, gap = sorted(remains, key=attrgetter("from_time"))
         assert not before.backfilled
         assert not gap.backfilled
@@ -114,18 +114,18 @@ async def test_server_that_closes_the_session_on_history_read_is_read_live(tmp_p
             await asyncio.Event().wait()
 
         server.server._history._read_history = ends_it  # type: ignore[assignment]
-        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
-            await kept.until(lambda: values(kept) == server.written)
+            await spool.until(lambda: values(spool) == server.written)
             await server.server.forget()
             await until(lambda: status.reconnects >= 4)
             await until(lambda: status.state == "connected")
             before = status.reconnects
             await server.write(20)
-            await kept.until(lambda: server.written[-1] in values(kept))
+            await spool.until(lambda: server.written[-1] in values(spool))
             assert status.reconnects == before
-            assert not any(gap.backfilled for gap in kept.gaps())
+            assert not any(gap.backfilled for gap in spool.gaps())
 
 
 @pytest.mark.parametrize("count", [1000, 2500])

@@ -30,7 +30,7 @@ async def collecting(
     address: str,
     tags: list[OpcuaTag],
     pki: Path,
-    kept: MemoryAppender | None = None,
+    spool: MemoryAppender | None = None,
     backfill_spool: MemoryAppender | None = None,
     stands_by: Callable[[], bool] = lambda: False,
     **options: Any,
@@ -40,11 +40,11 @@ async def collecting(
         {"name": "ua", "kind": "opcua", "address": address, **fast, **options, "tags": tags}
     )
     status = SourceStatus(1, "ua", "opcua", address, len(tags))
-    kept = MemoryAppender() if kept is None else kept
+    spool = MemoryAppender() if spool is None else spool
     backfill_spool = MemoryAppender() if backfill_spool is None else backfill_spool
     ids = {t.name: i for i, t in enumerate(tags)}
-    async with running(Collector(source, ids, status, kept, pki, backfill_spool, stands_by=stands_by).run()):
-        yield kept, status
+    async with running(Collector(source, ids, status, spool, pki, backfill_spool, stands_by=stands_by).run()):
+        yield spool, status
 
 
 @asynccontextmanager
@@ -67,27 +67,27 @@ async def test_everything_a_foreign_server_publishes_is_stored(name: str, tmp_pa
     tags = opcua_tags(name, 100)
     async with peer(name, tmp_path / "peer", 100, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with collecting(address, tags, tmp_path / "pki", accept=["wrong-host"]) as (kept, status):
+        async with collecting(address, tags, tmp_path / "pki", accept=["wrong-host"]) as (spool, status):
             await until(lambda: "is not trusted" in status.reason)
-            assert not kept.samples(0), "nothing before somebody trusts the server"
+            assert not spool.samples(0), "nothing before somebody trusts the server"
             trust(tmp_path / "pki", "ua")
             numbers = [i for i, t in enumerate(tags) if t.kind != "text"]
-            await kept.until(lambda: min(len(kept.samples(i)) for i in numbers) >= 20)
+            await spool.until(lambda: min(len(spool.samples(i)) for i in numbers) >= 20)
         truth = server.published()
         for i, t in enumerate(tags):
             if t.kind == "text":
                 stored: dict[int, tuple[object, object]] = {
-                    e.time: (e.text, e.status) for e in kept.events("text") if e.channel_id == i
+                    e.time: (e.text, e.status) for e in spool.events("text") if e.channel_id == i
                 }
             else:
-                rows = kept.samples(i)
+                rows = spool.samples(i)
                 assert len({time for time, _, _ in rows}) == len(rows)
                 stored = {time: (value, s) for time, value, s in rows}
             times = sorted(time for channel, time in truth if channel == t.name)
             first = next(time for time in times if time in stored)
             between = [time for time in times if first <= time <= max(stored)]
             # A value that is older than the gap before the first connection is stored again, after it.
-            ends = [gap.to_time for gap in kept.gaps() if gap.to_time is not None]
+            ends = [gap.to_time for gap in spool.gaps() if gap.to_time is not None]
             stated = {end + number for end in ends for number in (1, 2)} - set(between)
             assert [time for time in sorted(stored) if time >= first and time not in stated] == between
             for time in between:
@@ -105,11 +105,11 @@ async def test_bad_node_affects_only_itself(tmp_path: Path) -> None:
     ]
     async with peer("node-opcua", tmp_path / "peer", 5, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status):
-            await kept.until(lambda: len(kept.samples(0)) >= 3 and len(kept.samples(3)) >= 3)
+        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (spool, status):
+            await spool.until(lambda: len(spool.samples(0)) >= 3 and len(spool.samples(3)) >= 3)
             assert status.state == "degraded"
             assert status.bad_channels == {"unknown": "BadNodeIdUnknown", "malformed": "BadNodeIdInvalid"}
-            assert {e.channel_id for e in kept.events("channel_state")} == {1, 2}
+            assert {e.channel_id for e in spool.events("channel_state")} == {1, 2}
 
 
 TAGS = [SimTag("unit/a", "a", opcua="Double", period=0.1), SimTag("unit/b", "b", opcua="Boolean", period=0.1)]
@@ -118,19 +118,19 @@ OURS = [OpcuaTag(name="a", address="ns=2;s=unit.a"), OpcuaTag(name="b", address=
 
 async def test_restarted_server_is_reconnected(tmp_path: Path) -> None:
     port = free_port()
-    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, status):
+    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (spool, status):
         for start in range(2):
             async with simulated_server(TAGS, tmp_path, port) as server:
                 await until(lambda: status.state == "connected")
                 for n in range(5):
                     await server.write(0, start * 100 + n, 1_790_000_000_000_000 + start * 1000 + n, 0)
-                await kept.until(lambda start=start: any(v == start * 100 + 4 for _, v, _ in kept.samples(0)))  # type: ignore[misc]
+                await spool.until(lambda start=start: any(v == start * 100 + 4 for _, v, _ in spool.samples(0)))  # type: ignore[misc]
             await until(lambda: status.state != "connected")
-        values = dict.fromkeys(v for _, v, _ in kept.samples(0) if v)  # the last one may be stated again
+        values = dict.fromkeys(v for _, v, _ in spool.samples(0) if v)  # the last one may be stated again
         assert [v for v in values if v < 100] == [1, 2, 3, 4]
         assert status.reconnects == 1
-        await until(lambda: "nothing listens" in kept.events("source_state")[-1].detail["reason"])
-        assert kept.events("source_state")[-1].text == "disconnected"
+        await until(lambda: "nothing listens" in spool.events("source_state")[-1].detail["reason"])
+        assert spool.events("source_state")[-1].text == "disconnected"
 
 
 async def test_returning_server_is_found_at_once(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ async def test_collector_ends_on_request_despite_a_broken_connection(
 
     monkeypatch.setattr(Collector, "_watch", breaks)
     port = free_port()
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with simulated_server(TAGS, tmp_path, port):
         address = f"opc.tcp://127.0.0.1:{port}/"
-        async with collecting(address, OURS, tmp_path / "pki", kept, insecure=True) as (_, status):
+        async with collecting(address, OURS, tmp_path / "pki", spool, insecure=True) as (_, status):
             await until(lambda: status.state == "connected")
-    assert "stopped:1" in kept.notes
+    assert "stopped:1" in spool.notes
 
 
 async def test_silence_ends_the_session(tmp_path: Path) -> None:
@@ -182,15 +182,15 @@ async def test_silence_ends_the_session(tmp_path: Path) -> None:
     options: dict[str, Any] = {"insecure": True, "time_out": 0.5}
     async with (
         simulated_server(TAGS, tmp_path, port) as server,
-        collecting(address, OURS, tmp_path / "pki", **options) as (kept, status),
+        collecting(address, OURS, tmp_path / "pki", **options) as (spool, status),
     ):
-        await kept.until(lambda: bool(kept.samples(0)))
+        await spool.until(lambda: bool(spool.samples(0)))
         server.pause(True)
         await until(lambda: status.state != "connected")
         server.pause(False)
         await until(lambda: status.reconnects >= 1 and status.state == "connected")
         await server.write(0, 42.0, 1_790_000_000_000_000, 0)
-        await kept.until(lambda: any(v == 42.0 for _, v, _ in kept.samples(0)))
+        await spool.until(lambda: any(v == 42.0 for _, v, _ in spool.samples(0)))
 
 
 async def test_messages_are_acknowledged_only_when_durable(tmp_path: Path) -> None:
@@ -198,17 +198,17 @@ async def test_messages_are_acknowledged_only_when_durable(tmp_path: Path) -> No
     port = free_port()
     async with (
         simulated_server(TAGS, tmp_path, port) as server,
-        collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, _),
+        collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (spool, _),
     ):
-        await kept.until(lambda: bool(kept.samples(0)))
-        kept.full = True
+        await spool.until(lambda: bool(spool.samples(0)))
+        spool.full = True
         for n in range(1, 31):
             await server.write(0, float(n), 1_790_000_000_000_000 + n, 0)
             await asyncio.sleep(0.05)
-        assert not any(v == 30 for _, v, _ in kept.samples(0))
-        kept.full = False
-        await kept.until(lambda: sum(v > 0 for _, v, _ in kept.samples(0)) >= 30)
-        assert sorted(v for _, v, _ in kept.samples(0) if v) == [float(n) for n in range(1, 31)]
+        assert not any(v == 30 for _, v, _ in spool.samples(0))
+        spool.full = False
+        await spool.until(lambda: sum(v > 0 for _, v, _ in spool.samples(0)) >= 30)
+        assert sorted(v for _, v, _ in spool.samples(0) if v) == [float(n) for n in range(1, 31)]
 
 
 async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ async def test_refresh_finds_what_changed_without_the_subscription(name: str, ki
             await first.shows(Limit0="unacknowledged_active", Limit1="unacknowledged_active")
             await first.do("ack", "tank/level")
             await first.shows(Limit0="acknowledged_active", Limit1="unacknowledged_active")
-            frozen = MemoryAppender(deepcopy(first.kept.notes))
+            frozen = MemoryAppender(deepcopy(first.spool.notes))
             last = first
             if not killed:
                 relay.refuse()
@@ -68,7 +68,7 @@ async def test_refresh_finds_what_changed_without_the_subscription(name: str, ki
     assert last.alarms("Limit2") == [("raised", "unacknowledged_active")]
     assert first.alarms("Limit1") == [("raised", "unacknowledged_active")], "it is not raised again"
     missing = [] if name == "open62541-conditions" else ["subscription lost"]
-    assert [event.text for event in last.kept.events("events_missing")] == missing
+    assert [event.text for event in last.spool.events("events_missing")] == missing
 
 
 @pytest.mark.slow
@@ -98,24 +98,24 @@ async def test_transferred_subscription_loses_no_event(name: str, killed: bool, 
             await first.do("ack", "tank/level")
             await first.shows(Limit0="acknowledged_active")
             await server.tell("simple 50")
-            await all_recorded(server, first.kept)
+            await all_recorded(server, first.spool)
             relay.refuse()
             await until(lambda: first.status.state == "disconnected")
-            kept = [first.kept, MemoryAppender(deepcopy(first.kept.notes))]
+            spool = [first.spool, MemoryAppender(deepcopy(first.spool.notes))]
             await change()
             if not killed:
                 await relay.accept()
-                await all_recorded(server, first.kept)
+                await all_recorded(server, first.spool)
                 await first.shows(Limit0="unacknowledged_active")
         last = first
         if killed:
             await relay.accept()
-            async with watching(address, tmp_path, kept[1], **options) as last:
-                await all_recorded(server, *kept)
+            async with watching(address, tmp_path, spool[1], **options) as last:
+                await all_recorded(server, *spool)
                 await last.shows(Limit0="unacknowledged_active")
         await relay.stop()
     assert last.alarms("Limit0")[-2:] == [("returned", "normal"), ("raised", "unacknowledged_active")]
-    assert first.kept.events("events_missing") + last.kept.events("events_missing") == []
+    assert first.spool.events("events_missing") + last.spool.events("events_missing") == []
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
             await until(lambda: "is not trusted" in watch.status.reason)
         trust(tmp_path / "pki", "ua")
         async with watching(address, tmp_path, **options) as watch:
-            await watch.kept.until(lambda: bool(watch.kept.samples(1)))
+            await watch.spool.until(lambda: bool(watch.spool.samples(1)))
             relay.refuse()
             await until(lambda: watch.status.state == "disconnected")
             await relay.accept()
@@ -147,7 +147,7 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
             sent.set()
             await server.tell("high 0")
             await watch.shows(Limit0="unacknowledged_active")
-            assert watch.kept.events("events_missing") == []
+            assert watch.spool.events("events_missing") == []
         await relay.stop()
 
 
@@ -181,19 +181,19 @@ async def test_lost_event_subscription_is_created_again_while_samples_go_on(
             request.Parameters.SubscriptionIds = of_events
             answer = await call(client, request, ua.TransferSubscriptionsResponse, 30.0)
             assert answer.Parameters.Results[0].StatusCode.is_good()
-            await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
-            before = len(watch.kept.samples(1))
+            await watch.spool.until(lambda: bool(watch.spool.events("events_missing")))
+            before = len(watch.spool.samples(1))
             await server.tell("hot 0")
             await server.tell("burst 1")
-            await watch.kept.until(lambda: len(watch.kept.samples(1)) > before)
+            await watch.spool.until(lambda: len(watch.spool.samples(1)) > before)
             assert watch.listed().keys() == {("tank/level", "Limit0")}
         await watch.shows(Limit0="unacknowledged_active", Hot0="unacknowledged_active")
         assert await watch.do("ack", "tank/level", "Hot0") == ["tank/level Hot0: acknowledged on the server"]
         await watch.shows(Limit0="unacknowledged_active", Hot0="acknowledged_active")
         assert [s.id for s in watch.collector._subscriptions if not s.event_items] == of_channels
         assert (watch.status.reconnects, watch.status.state) == (0, "connected")
-        assert [event.text for event in watch.kept.events("events_missing")] == ["subscription lost"]
-        assert not [gap for gap in watch.kept.gaps() if gap.to_time != gap.from_time]
+        assert [event.text for event in watch.spool.events("events_missing")] == ["subscription lost"]
+        assert not [gap for gap in watch.spool.gaps() if gap.to_time != gap.from_time]
 
 
 async def test_silent_event_subscription_is_created_again(tmp_path: Path) -> None:
@@ -201,21 +201,21 @@ async def test_silent_event_subscription_is_created_again(tmp_path: Path) -> Non
     server, address = await unsecured()
     async with server:
         variable = await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
-        kept = MemoryAppender()
-        async with watching(address, tmp_path, kept, tags=tags("open62541-conditions"), time_out=1.0) as watch:
-            await until(lambda: watch.status.state == "connected" and bool(kept.samples(1)))
+        spool = MemoryAppender()
+        async with watching(address, tmp_path, spool, tags=tags("open62541-conditions"), time_out=1.0) as watch:
+            await until(lambda: watch.status.state == "connected" and bool(spool.samples(1)))
             running = server.iserver.subscription_service.subscriptions
             (of_events,) = (s.id for s in watch.collector._subscriptions if s.event_items)
             (of_channels,) = running.keys() - {of_events}
             await running[of_events].stop()
-            await kept.until(lambda: bool(kept.events("events_missing")))
+            await spool.until(lambda: bool(spool.events("events_missing")))
             await until(lambda: any(s.event_items for s in watch.collector._subscriptions))
             await variable.write_value(1.0)
-            await kept.until(lambda: len(kept.samples(1)) > 1)
+            await spool.until(lambda: len(spool.samples(1)) > 1)
             await (await server.get_event_generator()).trigger(message="pump started")
-            await kept.until(lambda: bool(kept.events("server_event")))
+            await spool.until(lambda: bool(spool.events("server_event")))
             assert {s.id for s in watch.collector._subscriptions if not s.event_items} == {of_channels}
-            assert (watch.status.reconnects, len(kept.events("events_missing"))) == (0, 1)
+            assert (watch.status.reconnects, len(spool.events("events_missing"))) == (0, 1)
 
 
 async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
@@ -235,12 +235,12 @@ async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
             return await create(*arguments, **named)
 
         service.create_subscription = only_one
-        kept = MemoryAppender()
-        async with watching(address, tmp_path, kept, tags=tags("open62541-conditions")) as watch:
+        spool = MemoryAppender()
+        async with watching(address, tmp_path, spool, tags=tags("open62541-conditions")) as watch:
             refused = "the server refuses a subscription for events: BadTooManySubscriptions"
-            await until(lambda: watch.status.remarks.get("notifiers") == refused and bool(kept.samples(1)))
+            await until(lambda: watch.status.remarks.get("notifiers") == refused and bool(spool.samples(1)))
             service.create_subscription = create
             await until(lambda: "notifiers" not in watch.status.remarks)
             await (await server.get_event_generator()).trigger(message="pump started")
-            await kept.until(lambda: bool(kept.events("server_event")))
+            await spool.until(lambda: bool(spool.events("server_event")))
             assert (watch.status.reconnects, watch.status.state) == (0, "connected")

@@ -36,14 +36,14 @@ _OPTIONS = {"publishing_interval": 0.1, "time_out": 30.0, "backoff_min": 0.05, "
 class Watch:
     """A collector, what it recorded, and what an operator sees."""
 
-    def __init__(self, address: str, pki: Path, kept: MemoryAppender, options: dict[str, Any]) -> None:
+    def __init__(self, address: str, pki: Path, spool: MemoryAppender, options: dict[str, Any]) -> None:
         source = OpcuaSource.model_validate(
             {"name": "ua", "kind": "opcua", "address": address, "notifiers": ["i=2253"], **_OPTIONS, **options}
         )
-        self.kept = kept
+        self.spool = spool
         self.status = SourceStatus(1, "ua", "opcua", address, len(source.tags))
         ids = {tag.name: number for number, tag in enumerate(source.tags, 1)}
-        self.collector = Collector(source, ids, self.status, kept, pki, MemoryAppender())
+        self.collector = Collector(source, ids, self.status, spool, pki, MemoryAppender())
         self.operator = OperatorApi(list, AlarmOptions(), lambda: [self.collector.conditions])
 
     def listed(self) -> dict[tuple[str, str], str]:
@@ -52,7 +52,9 @@ class Watch:
 
     def alarms(self, name: str) -> list[tuple[str, str]]:
         """What happened to a condition, and its state."""
-        return [(e.detail["action"], e.detail["state"]) for e in self.kept.events("alarm") if e.detail["limit"] == name]
+        return [
+            (e.detail["action"], e.detail["state"]) for e in self.spool.events("alarm") if e.detail["limit"] == name
+        ]
 
     async def shows(self, **states: str) -> None:
         """Wait until the list has these conditions, and no others."""
@@ -65,10 +67,10 @@ class Watch:
 
 @asynccontextmanager
 async def watching(
-    address: str, folder: Path, kept: MemoryAppender | None = None, **options: Any
+    address: str, folder: Path, spool: MemoryAppender | None = None, **options: Any
 ) -> AsyncIterator[Watch]:
     options = {"insecure": True, "tags": [], **options}
-    watch = Watch(address, folder / "pki", MemoryAppender() if kept is None else kept, options)
+    watch = Watch(address, folder / "pki", MemoryAppender() if spool is None else spool, options)
     async with running(watch.collector.run()):
         yield watch
 
@@ -95,11 +97,11 @@ def raised_by(server: Peer) -> set[str]:
     return {line["id"] for line in lines if line["type"] not in _NOT_RECORDED}
 
 
-def recorded(*kept: MemoryAppender) -> Counter[str]:
+def recorded(*spool: MemoryAppender) -> Counter[str]:
     """How many different rows there are of each event."""
     events = {
         (event_id(1, event), event.time): event.detail["event_id"]
-        for one in kept
+        for one in spool
         for kind in ("alarm", "server_event", "events_missing")
         for event in one.events(kind)
         if "event_id" in event.detail
@@ -107,12 +109,12 @@ def recorded(*kept: MemoryAppender) -> Counter[str]:
     return Counter(events.values())
 
 
-async def all_recorded(server: Peer, *kept: MemoryAppender) -> None:
+async def all_recorded(server: Peer, *spool: MemoryAppender) -> None:
     """Wait until each event of the server is on record, once, and nothing else."""
     await until(
-        lambda: recorded(*kept).keys() == raised_by(server), show=lambda: raised_by(server) - recorded(*kept).keys()
+        lambda: recorded(*spool).keys() == raised_by(server), show=lambda: raised_by(server) - recorded(*spool).keys()
     )
-    assert set(recorded(*kept).values()) == {1}
+    assert set(recorded(*spool).values()) == {1}
 
 
 @pytest.mark.slow
@@ -127,7 +129,7 @@ async def test_conditions_of_a_server_are_in_the_alarm_list(name: str, tmp_path:
         assert {channel.replace("1:", "") for channel, _ in watch.listed()} == {"tank/level", "ua/Double1"}
         await server.tell("hot 0")
         await watch.shows(Limit0="unacknowledged_active", Hot0="unacknowledged_active", Limit1="unacknowledged_active")
-        [limit, *_] = watch.kept.events("alarm")
+        [limit, *_] = watch.spool.events("alarm")
         assert limit.channel_id == 1
         assert limit.detail["priority"] == "low"
         assert limit.detail["source_name"].endswith("Double0")
@@ -136,11 +138,11 @@ async def test_conditions_of_a_server_are_in_the_alarm_list(name: str, tmp_path:
         assert watch.collector.conditions.summary()["low"] == 3
         await server.tell("required 1")
         await server.tell("simple 3")
-        await all_recorded(server, watch.kept)
-        simple = [e for e in watch.kept.events("server_event") if e.detail["event_type"] == "i=2041"]
+        await all_recorded(server, watch.spool)
+        simple = [e for e in watch.spool.events("server_event") if e.detail["event_type"] == "i=2041"]
         assert [(e.text, e.detail["severity"]) for e in simple] == [(f"event {k}", 100) for k in (1, 2, 3)]
         assert all(start <= e.time <= now_us() for e in simple)
-        assert watch.kept.events("events_missing") == []
+        assert watch.spool.events("events_missing") == []
         await until(lambda: not watch.status.remarks)
 
 
@@ -181,7 +183,7 @@ async def test_acknowledged_on_the_server(name: str, tmp_path: Path) -> None:
         await watch.shows(Limit1="acknowledged_active")
         [listed] = watch.operator.alarms()
         assert "by the panel" in listed["acknowledged_by"]
-        await all_recorded(server, watch.kept)
+        await all_recorded(server, watch.spool)
         await server.tell("high 2")
         await watch.shows(Limit1="acknowledged_active", Limit2="unacknowledged_active")
         await server.kill()
@@ -201,8 +203,8 @@ async def test_server_that_restarts_has_no_alarms(name: str, tmp_path: Path) -> 
         await server.start()
         await watch.shows()
         assert watch.alarms("Limit1") == [("raised", "unacknowledged_active"), ("returned", "normal")]
-        assert "no longer reported" in watch.kept.events("alarm")[-1].detail["why"]
-        assert [event.text for event in watch.kept.events("events_missing")] == ["subscription lost"]
+        assert "no longer reported" in watch.spool.events("alarm")[-1].detail["why"]
+        assert [event.text for event in watch.spool.events("events_missing")] == ["subscription lost"]
         await server.tell("high 1")
         await watch.shows(Limit1="unacknowledged_active")
 
@@ -215,10 +217,10 @@ async def test_flood_of_events_is_recorded_once_in_small_messages(name: str, tmp
             await server.tell("simple 1000")
             await server.tell("high 0")
             await server.tell("normal 0")
-        await all_recorded(server, watch.kept)
-        assert len(recorded(watch.kept)) > 4000
-        assert watch.kept.events("events_missing") == []
-        largest = max(len(batch.events) for batch in watch.kept.batches if hasattr(batch, "events"))
+        await all_recorded(server, watch.spool)
+        assert len(recorded(watch.spool)) > 4000
+        assert watch.spool.events("events_missing") == []
+        largest = max(len(batch.events) for batch in watch.spool.batches if hasattr(batch, "events"))
         assert largest <= 100
 
 
@@ -247,12 +249,12 @@ async def test_overflow_of_a_foreign_servers_event_queue(
     ):
         await until(lambda: "does not refresh" in watch.status.remarks.get("conditions", ""))
         await server.tell("events 50")
-        await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
+        await watch.spool.until(lambda: bool(watch.spool.events("events_missing")))
         await server.tell("events 3")
-        await watch.kept.until(lambda: len(watch.kept.events("server_event")) == 13)
-    [missing] = watch.kept.events("events_missing")
+        await watch.spool.until(lambda: len(watch.spool.events("server_event")) == 13)
+    [missing] = watch.spool.events("events_missing")
     assert missing.text == "the server's event queue was full"
-    severities = [e.detail["severity"] for e in watch.kept.events("server_event")]
+    severities = [e.detail["severity"] for e in watch.spool.events("server_event")]
     assert severities == [*range(41, 51), 1, 2, 3], "the newest ten, and what came later"
 
 
@@ -262,10 +264,10 @@ async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest
     async with plant("milo", tmp_path) as (server, watch):
         await server.tell("simple 50")
         await server.tell("simple 1")
-        await watch.kept.until(
-            lambda: [e.text for e in watch.kept.events("server_event")][-2:] == ["event 50", "event 51"]
+        await watch.spool.until(
+            lambda: [e.text for e in watch.spool.events("server_event")][-2:] == ["event 50", "event 51"]
         )
-        missing = {event.text for event in watch.kept.events("events_missing")}
+        missing = {event.text for event in watch.spool.events("events_missing")}
         assert missing == {"the server's event queue was full"}
 
 
@@ -279,8 +281,8 @@ async def test_server_without_conditions(tmp_path: Path) -> None:
         await generator.trigger(message="pump started")
         overflow = await server.get_event_generator(ua.ObjectIds.EventQueueOverflowEventType)
         await overflow.trigger(message="overflow")
-        await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
-        [event] = watch.kept.events("server_event")
+        await watch.spool.until(lambda: bool(watch.spool.events("events_missing")))
+        [event] = watch.spool.events("server_event")
         assert event.text == "pump started"
         assert event.detail.keys() == {
             "event_id",
@@ -291,5 +293,5 @@ async def test_server_without_conditions(tmp_path: Path) -> None:
             "message",
             "severity",
         }
-        assert [e.text for e in watch.kept.events("events_missing")] == ["the server's event queue was full"]
+        assert [e.text for e in watch.spool.events("events_missing")] == ["the server's event queue was full"]
         assert watch.listed() == {}

@@ -136,8 +136,8 @@ async def plant(folder: Path) -> AsyncIterator[Plant]:
         await running.stop()
 
 
-def values(kept: MemoryAppender, channel: int) -> set[float]:
-    return {value for _, value, _ in kept.samples(channel)}
+def values(spool: MemoryAppender, channel: int) -> set[float]:
+    return {value for _, value, _ in spool.samples(channel)}
 
 
 @pytest.mark.parametrize("restart", Restart.__args__)  # type: ignore[attr-defined]
@@ -146,9 +146,9 @@ async def test_subscription_of_another_client_is_not_taken_for_ours(restart: Res
     async with (
         plant(tmp_path) as server,
         server.relayed() as (relay, address),
-        collecting(address, OURS, tmp_path / "pki", backfill=False, **OPTIONS) as (kept, status),
+        collecting(address, OURS, tmp_path / "pki", backfill=False, **OPTIONS) as (spool, status),
     ):
-        await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+        await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
         (ours,) = server.subscriptions()
         relay.refuse()
         await until(lambda: status.state == "disconnected")
@@ -159,15 +159,15 @@ async def test_subscription_of_another_client_is_not_taken_for_ours(restart: Res
             await relay.accept()
             await until(lambda: status.state == "connected")
             latest = await server.write()
-            await kept.until(lambda: latest["a"] in values(kept, 0) and latest["b"] in values(kept, 1))
+            await spool.until(lambda: latest["a"] in values(spool, 0) and latest["b"] in values(spool, 1))
             await until(lambda: status.open_gaps == 0)
             assert theirs in server.subscriptions(), "it is not deleted"
             if restart == "another start time":
                 assert server.subscriptions()[theirs].session_id == session
             assert len(server.subscriptions()) == 2
-    assert {value // 100 for value in values(kept, 0)} == {1.0}
-    assert {value // 100 for value in values(kept, 1)} == {2.0}
-    assert "disconnected" in lasting(kept), "the gap stands"
+    assert {value // 100 for value in values(spool, 0)} == {1.0}
+    assert {value // 100 for value in values(spool, 1)} == {2.0}
+    assert "disconnected" in lasting(spool), "the gap stands"
 
 
 async def test_two_collectors_of_a_restarted_server_keep_apart(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ async def test_two_collectors_of_a_restarted_server_keep_apart(tmp_path: Path) -
         plant(tmp_path) as server,
         server.relayed() as (one, first),
         server.relayed() as (another, second),
-        collecting(first, OURS, tmp_path / "first", backfill=False, **OPTIONS) as (kept, status),
+        collecting(first, OURS, tmp_path / "first", backfill=False, **OPTIONS) as (spool, status),
     ):
-        await kept.until(lambda: bool(kept.samples(0)))
+        await spool.until(lambda: bool(spool.samples(0)))
         async with collecting(second, THEIRS, tmp_path / "second", backfill=False, **OPTIONS) as (other, other_status):
             await other.until(lambda: bool(other.samples(0)))
             for relay in (one, another):
@@ -190,12 +190,12 @@ async def test_two_collectors_of_a_restarted_server_keep_apart(tmp_path: Path) -
             await one.accept()
             await until(lambda: status.state == "connected")
             latest = await server.write()
-            await until(lambda: latest["a"] in values(kept, 0) and latest["b"] in values(kept, 1))
+            await until(lambda: latest["a"] in values(spool, 0) and latest["b"] in values(spool, 1))
             await until(lambda: latest["c"] in values(other, 0) and latest["d"] in values(other, 1))
             assert status.reconnects == other_status.reconnects == 1
             assert len(server.subscriptions()) == 2
-    assert [{v // 100 for v in values(k, c)} for k in (kept, other) for c in (0, 1)] == [{1.0}, {2.0}, {3.0}, {4.0}]
-    assert "disconnected" in lasting(kept)
+    assert [{v // 100 for v in values(k, c)} for k in (spool, other) for c in (0, 1)] == [{1.0}, {2.0}, {3.0}, {4.0}]
+    assert "disconnected" in lasting(spool)
     assert "disconnected" in lasting(other)
 
 
@@ -219,10 +219,10 @@ async def test_subscription_of_another_client_of_a_foreign_server(
     options["time_out"] = 30.0
     async with peer(name, tmp_path / "peer", 10, "100") as server:
         await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
-        async with collecting(f"opc.tcp://127.0.0.1:{port}", ours, tmp_path / "pki", **options) as (kept, status):
+        async with collecting(f"opc.tcp://127.0.0.1:{port}", ours, tmp_path / "pki", **options) as (spool, status):
             await until(lambda: "is not trusted" in status.reason)
             trust(tmp_path / "pki", "ua")
-            await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+            await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
             relay.refuse()
             await until(lambda: status.state == "disconnected")
             await server.kill()
@@ -230,14 +230,16 @@ async def test_subscription_of_another_client_of_a_foreign_server(
             async with other_client(server.port, theirs) as (client, number):
                 await relay.accept()
                 await until(lambda: status.state == "connected")
-                before = len(kept.samples(0)), len(kept.samples(1))
-                await kept.until(lambda: len(kept.samples(0)) > before[0] + 3 and len(kept.samples(1)) > before[1] + 3)
+                before = len(spool.samples(0)), len(spool.samples(1))
+                await spool.until(
+                    lambda: len(spool.samples(0)) > before[0] + 3 and len(spool.samples(1)) > before[1] + 3
+                )
                 await until(lambda: status.open_gaps == 0)
                 if not same_start:
                     assert await is_theirs(client, number)
         await relay.stop()
         published = server.published()
     for channel, tag in enumerate(ours):
-        stored = {(tag.name, time): (value, status) for time, value, status in kept.samples(channel)}
+        stored = {(tag.name, time): (value, status) for time, value, status in spool.samples(channel)}
         assert stored.items() <= published.items(), "only values of its own variable"
-    assert "disconnected" in lasting(kept), "the gap stands"
+    assert "disconnected" in lasting(spool), "the gap stands"

@@ -44,15 +44,15 @@ from tests.waiting import until
 
 async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> None:
     """No item is made or deleted, so at no moment it is unknown which ones the server has."""
-    async with connected(tmp_path) as (server, kept, status):
+    async with connected(tmp_path) as (server, spool, status):
         facts: list[str] = []
-        note = kept.note
+        note = spool.note
 
         async def noted(notes: Notes) -> None:
             facts.append(notes.get("opcua:1") or "")
             await note(notes)
 
-        kept.note = noted  # type: ignore[method-assign]
+        spool.note = noted  # type: ignore[method-assign]
         await server.cut_off(status)
         await server.server.refuse(False)
         await until(lambda: status.state == "connected" and status.open_gaps == 0)
@@ -64,16 +64,17 @@ async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> No
     async with serving(tmp_path) as server:
         spools = [MemoryAppender()]
         for _ in range(4):
-            async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS) as (kept, status):
+            folder = tmp_path / "pki"
+            async with collecting(server.address, OURS, folder, spool=spools[-1], **OPTIONS) as (spool, status):
                 await until(lambda status=status: status.state == "connected")
                 await server.write(20, 0.013)
                 await until(lambda status=status: status.open_gaps == 0)
-                frozen = MemoryAppender(deepcopy(kept.notes))  # killed now
-                frozen.batches = list(kept.batches)
+                frozen = MemoryAppender(deepcopy(spool.notes))  # killed now
+                frozen.batches = list(spool.batches)
             spools[-1] = frozen
             spools.append(MemoryAppender(deepcopy(frozen.notes)))
             await server.write(20)
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=spools[-1], **OPTIONS):
             await spools[-1].until(lambda: values(*spools) == server.written and not lasting(spools[-1]))
         assert [reason for k in spools for reason in lasting(k)] == []
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
@@ -117,25 +118,25 @@ async def test_killed_collector_stores_no_value_a_second_time_under_another_time
                 await server.write(2, str(value), source, 0, source + milliseconds * 1000)
 
         address = f"opc.tcp://127.0.0.1:{port}/"
-        kept = SlowDisk()
-        async with collecting(address, tags, tmp_path / "pki", kept, insecure=True) as (_, status):
+        spool = SlowDisk()
+        async with collecting(address, tags, tmp_path / "pki", spool, insecure=True) as (_, status):
             await until(lambda: status.state == "connected" and status.open_gaps == 0)
             for value, after, milliseconds in ((1, 0, 10), (2, 0, 500)):
                 await write(value, after, milliseconds)
-                await kept.until(lambda value=value: any(v == value for _, v, _ in kept.samples(0)))  # type: ignore[misc]
+                await spool.until(lambda value=value: any(v == value for _, v, _ in spool.samples(0)))  # type: ignore[misc]
             if kind == "in flight":
-                kept.may_store.clear()
+                spool.may_store.clear()
             for value, milliseconds in ((3, 10), (4, 500)):
                 before = len(messages)
                 await write(value, 1, milliseconds)
                 await until(lambda before=before: len(messages) > before)
-            kept.may_store.set()
-            await kept.until(lambda: any(v == 4 for _, v, _ in kept.samples(0)))
-            killed = MemoryAppender(deepcopy(kept.notes))
+            spool.may_store.set()
+            await spool.until(lambda: any(v == 4 for _, v, _ in spool.samples(0)))
+            killed = MemoryAppender(deepcopy(spool.notes))
         async with collecting(address, tags, tmp_path / "pki", killed, insecure=True):
             await write(5, 1, 700)
             await killed.until(lambda: any(v == 5 for _, v, _ in killed.samples(0)))
-    stored = {(time - second, value) for time, value, _ in kept.samples(0) + killed.samples(0) if value}
+    stored = {(time - second, value) for time, value, _ in spool.samples(0) + killed.samples(0) if value}
     assert stored == {(0, 1), (500_000, 2), (1_000_000, 3), (1_500_000, 4), (1_700_000, 5)}
 
 
@@ -171,17 +172,17 @@ async def test_collector_killed_while_a_message_is_requested_stores_later_ones_o
             source = second + after * 1_000_000
             await server.write(0, value, source, 0, source + milliseconds * 1000)
 
-        def has(kept: MemoryAppender, value: int) -> bool:
-            return any(v == value for _, v, _ in kept.samples(0))
+        def has(spool: MemoryAppender, value: int) -> bool:
+            return any(v == value for _, v, _ in spool.samples(0))
 
         address = f"opc.tcp://127.0.0.1:{port}/"
         options: dict[str, Any] = {"insecure": True, "publish_requests": 5}
         await server.write(1, False, second, 0)
-        async with collecting(address, tags, tmp_path / "pki", **options) as (kept, status):
-            await until(lambda: status.state == "connected" and status.open_gaps == 0 and bool(kept.samples(1)))
+        async with collecting(address, tags, tmp_path / "pki", **options) as (spool, status):
+            await until(lambda: status.state == "connected" and status.open_gaps == 0 and bool(spool.samples(1)))
             for value, milliseconds in ((1, 10), (2, 500)):
                 await write(value, 0, milliseconds)
-                await kept.until(lambda value=value: has(kept, value))  # type: ignore[misc]
+                await spool.until(lambda value=value: has(spool, value))  # type: ignore[misc]
             server.transit.loss = "sent again"
             await write(3, 1, 10)
             await until(lambda: server.transit.lost > 0)
@@ -191,10 +192,10 @@ async def test_collector_killed_while_a_message_is_requested_stores_later_ones_o
                 await write(value, 1, milliseconds)
                 await until(lambda before=before: len(messages) > before)
             await server.write(1, True, second + 1, 0)
-            await kept.until(lambda: any(v == 1 for _, v, _ in kept.samples(1)))
-            assert not has(kept, 3)
-            killed = MemoryAppender(deepcopy(kept.notes))
-            killed.batches = list(kept.batches)
+            await spool.until(lambda: any(v == 1 for _, v, _ in spool.samples(1)))
+            assert not has(spool, 3)
+            killed = MemoryAppender(deepcopy(spool.notes))
+            killed.batches = list(spool.batches)
         may_request.set()
         async with collecting(address, tags, tmp_path / "pki", killed, **options):
             await write(7, 1, 700)
@@ -210,14 +211,14 @@ async def test_collector_killed_while_a_message_is_requested_stores_later_ones_o
 async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collector(tmp_path: Path) -> None:
     """The note of a subscription does not say when the last notification was published that is stored with it."""
     async with serving(tmp_path, history=0) as server:
-        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
             await server.write(20)
-            await kept.until(lambda: values(kept) == server.written)
-            second = MemoryAppender(deepcopy(kept.notes))
-            newest = max(time for time, *_ in kept.samples(0))
+            await spool.until(lambda: values(spool) == server.written)
+            second = MemoryAppender(deepcopy(spool.notes))
+            newest = max(time for time, *_ in spool.samples(0))
         await server.server.forget()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected" and status.open_gaps == 0)
         _, published, _ = of_outage(second, "killed")
         assert newest <= published
@@ -226,12 +227,12 @@ async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collecto
 async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=first, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         await server.write(10)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=second, **OPTIONS):
             await second.until(lambda: values(first, second) == server.written and not lasting(second))
         assert [gap.reason for gap in second.gaps()] == ["stopped"]
         assert lasting(second) == []
@@ -249,11 +250,11 @@ async def test_dead_transferred_subscriptions_are_recreated(
     monkeypatch.setattr("simulator.subscriptions.Subscriptions.transfer_subscriptions", stock)
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, tags, tmp_path / "pki", kept=first, **options) as (_, status):
+        async with collecting(server.address, tags, tmp_path / "pki", spool=first, **options) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, tags, tmp_path / "pki", kept=second, **options) as (_, status):
+        async with collecting(server.address, tags, tmp_path / "pki", spool=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
             assert status.open_gaps == 1, "nothing has come yet"
             assert [gap.detail for gap in second.gaps()] == ["plantlog was stopped"]
@@ -272,12 +273,12 @@ async def test_quiet_transferred_subscription_is_not_lost(tmp_path: Path) -> Non
     options = {**OPTIONS, "keep_alive": 600.0, "lifetime": 3600.0}
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **options) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=first, **options) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
             await first.until(lambda: values(first) == server.written)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **options) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=second, **options) as (_, status):
             await until(lambda: status.state == "connected" and status.open_gaps == 0)
             (subscription,) = server.server._subscriptions.subscriptions.values()
             await until(lambda: len(subscription.monitored_item_srv._monitored_items) == len(OURS))
@@ -308,7 +309,7 @@ async def test_killed_before_new_subscriptions_are_saved(tmp_path: Path, monkeyp
         begin = now_us()
         await server.write(10)
         end = now_us()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=frozen[0], **OPTIONS) as (second, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=frozen[0], **OPTIONS) as (second, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
             await second.until(lambda: server.written[-1] in values(second))
@@ -324,13 +325,13 @@ async def test_killed_before_new_subscriptions_are_saved(tmp_path: Path, monkeyp
 async def test_channel_moved_to_another_node(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=first, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(5)
             await first.until(lambda: values(first) == server.written)
         second = MemoryAppender(first.notes)
         swapped = [replace(OURS[1], name="a"), replace(OURS[0], name="b")]
-        async with collecting(server.address, swapped, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+        async with collecting(server.address, swapped, tmp_path / "pki", spool=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await second.until(lambda: 0.0 in [v for _, v, _ in second.samples(0)])  # what the other node begins with
             swapped_at = now_us()
@@ -363,20 +364,20 @@ async def test_foreign_server_transfers_its_subscription(name: str, tmp_path: Pa
         trust(tmp_path / "pki", "ua")
         spools = [MemoryAppender()]
         for _ in range(2):
-            async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (kept, status):
+            async with collecting(address, tags, tmp_path / "pki", spool=spools[-1], **options) as (spool, status):
                 await until(lambda status=status: status.state == "connected")
-                await more(kept)
+                await more(spool)
                 relay.refuse()
                 await until(lambda status=status: status.state == "disconnected")
                 await relay.accept()
                 await until(lambda status=status: status.state == "connected")
-                await more(kept)
+                await more(spool)
                 await until(lambda status=status: status.open_gaps == 0)
-                frozen = MemoryAppender(deepcopy(kept.notes))
-                frozen.batches = list(kept.batches)
+                frozen = MemoryAppender(deepcopy(spool.notes))
+                frozen.batches = list(spool.batches)
             spools[-1] = frozen
             spools.append(MemoryAppender(deepcopy(frozen.notes)))
-        async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (_, status):
+        async with collecting(address, tags, tmp_path / "pki", spool=spools[-1], **options) as (_, status):
             await spools[-1].until(lambda: len(spools[-1].samples(len(tags) - 1)) > 10)
             await until(lambda: status.open_gaps == 0)
         await relay.stop()

@@ -55,11 +55,11 @@ async def test_a_gap_says_why_the_history_was_not_read(tmp_path: Path, monkeypat
         return [ua.HistoryReadResult(ua.StatusCode(codes[node]), None, ua.HistoryData()) for node in nodes]
 
     monkeypatch.setattr(InternalSession, "history_read", history_read)
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving() as (_, folder, address):
         tags = await add_variables(folder, 3)
-        await backfilled(address, tags, tmp_path / "pki", now_us() - 1_000_000, kept)
-    (gap,) = kept.gaps()
+        await backfilled(address, tags, tmp_path / "pki", now_us() - 1_000_000, spool)
+    (gap,) = spool.gaps()
     assert gap.detail == "not in the history; the history cannot be read: BadUserAccessDenied"
 
 
@@ -80,8 +80,8 @@ async def test_limits_that_are_not_announced(code: str, tmp_path: Path, monkeypa
         found = await discovered(address, tmp_path / "pki")
         assert len(found.tags) == len(tags)
         assert not found.not_seen
-        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status):
-            await kept.until(lambda: all(kept.samples(n) for n in (0, 600, 699)))
+        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (spool, status):
+            await spool.until(lambda: all(spool.samples(n) for n in (0, 600, 699)))
             assert (status.state, status.reconnects, status.bad_channels) == ("connected", 0, {})
     assert {"read", "create_monitored_items"} <= set(refused)
     assert len(refused) < 30, "what the server accepts is learned"
@@ -93,7 +93,7 @@ async def test_calls_that_are_refused_by_chance_are_repeated(tmp_path: Path, mon
     refused = refusing(monkeypatch, lambda *_: dice.choice(codes) if dice.random() < 0.3 else 0)
     async with serving() as (_, folder, address):
         tags = await add_variables(folder, 100)
-        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status):
-            await kept.until(lambda: all(kept.samples(n) for n in range(100)))
+        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (spool, status):
+            await spool.until(lambda: all(spool.samples(n) for n in range(100)))
             assert (status.state, status.reconnects) == ("connected", 0)
     assert refused

@@ -39,10 +39,10 @@ def configured(address: str, tags: Sequence[OpcuaTag], **options: Any) -> OpcuaS
 
 @asynccontextmanager
 async def living(
-    source: OpcuaSource, pki: Path, kept: MemoryAppender, ids: Mapping[str, int] = IDS
+    source: OpcuaSource, pki: Path, spool: MemoryAppender, ids: Mapping[str, int] = IDS
 ) -> AsyncIterator[tuple[Collector, SourceStatus]]:
     status = SourceStatus(1, "ua", "opcua", source.address, len(source.tags))
-    collector = Collector(source, ids, status, kept, pki, MemoryAppender())
+    collector = Collector(source, ids, status, spool, pki, MemoryAppender())
     async with running(collector.run()):
         yield collector, status
 
@@ -59,10 +59,10 @@ def items(server: Server) -> list[list[int]]:
 
 @pytest.mark.slow
 async def test_tags_are_added_and_removed_while_others_publish(tmp_path: Path) -> None:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving(tmp_path) as server:
         source = configured(server.address, [A])
-        async with living(source, tmp_path / "pki", kept) as (collector, status):
+        async with living(source, tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "connected")
             for tags, handles in (
                 ([A, B], [0, 1]),
@@ -75,21 +75,21 @@ async def test_tags_are_added_and_removed_while_others_publish(tmp_path: Path) -
                 collector.configure(configured(server.address, tags), IDS)
                 await until(lambda handles=handles: items(server) == [handles])
                 await writing
-            await kept.until(lambda: values(kept) == server.written)
+            await spool.until(lambda: values(spool) == server.written)
             await until(lambda: status.state == "connected" and status.channels == 1)
-        assert (status.reconnects, lasting(kept)) == (0, ["removed", "removed"])
-        assert {channel for gap in kept.gaps() for channel in gap.channel_ids or ()} == {1, 2}
-        assert len(kept.samples(0)) == len(set(kept.samples(0)))
-        assert kept.samples(1), "the second tag was read while it was there"
-        assert [e.text for e in kept.events("text")] == [""]
+        assert (status.reconnects, lasting(spool)) == (0, ["removed", "removed"])
+        assert {channel for gap in spool.gaps() for channel in gap.channel_ids or ()} == {1, 2}
+        assert len(spool.samples(0)) == len(set(spool.samples(0)))
+        assert spool.samples(1), "the second tag was read while it was there"
+        assert [e.text for e in spool.events("text")] == [""]
         assert len(server.server._subscriptions.subscriptions) == 1
 
 
 async def test_changed_sampling_interval_is_applied(tmp_path: Path) -> None:
     """Its new item is there before the old one goes; a subscription without items goes too."""
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving(tmp_path) as server:
-        async with living(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "connected")
             for changed, handles in (
                 ([replace(A, interval=0.05), B], [[0], [1]]),
@@ -101,17 +101,17 @@ async def test_changed_sampling_interval_is_applied(tmp_path: Path) -> None:
                 collector.configure(configured(server.address, changed), IDS)
                 await until(lambda handles=handles: items(server) == handles)
                 await writing
-                await kept.until(lambda: values(kept) == server.written)
-        assert (status.reconnects, lasting(kept)) == (0, [])
+                await spool.until(lambda: values(spool) == server.written)
+        assert (status.reconnects, lasting(spool)) == (0, [])
 
 
 @pytest.mark.parametrize("change", ({"interval": 0.1}, {"deadband": 0.5}, {"address": "ns=2;s=unit.b"}))
 async def test_queued_values_of_a_removed_item_are_kept(change: dict[str, Any], tmp_path: Path) -> None:
     """Values wait in the server for up to a publishing interval: none is lost where the item is another one then."""
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving(tmp_path) as server:
         slow = configured(server.address, [A], publishing_interval=2.0)
-        async with living(slow, tmp_path / "pki", kept) as (collector, status):
+        async with living(slow, tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "connected")
             for tag in (A, replace(A, **change)):
                 await server.write(30, 0.01)
@@ -119,31 +119,31 @@ async def test_queued_values_of_a_removed_item_are_kept(change: dict[str, Any], 
                 if tag.address == A.address:
                     await server.write(30, 0.01)
                 await until(lambda: not collector.is_synchronising)
-            await kept.until(lambda: [v for v in values(kept) if v > 1] == server.written[1:])
+            await spool.until(lambda: [v for v in values(spool) if v > 1] == server.written[1:])
         between = ["stopped"] if "address" in change else []  # nothing is sampled until the other node's item is there
-        assert (status.reconnects, lasting(kept)) == (0, between)
+        assert (status.reconnects, lasting(spool)) == (0, between)
 
 
 async def test_added_bad_tag_and_changed_node(tmp_path: Path) -> None:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     missing = OpcuaTag(name="b", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
-        async with living(configured(server.address, [A, missing]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A, missing]), tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "degraded")
             assert status.bad_channels == {"b": "BadNodeIdUnknown"}
             collector.configure(configured(server.address, [A, B]), IDS)
             await until(lambda: status.state == "connected")
             assert status.bad_channels == {}
-            await kept.until(lambda: bool(kept.samples(1)))
+            await spool.until(lambda: bool(spool.samples(1)))
             collector.configure(configured(server.address, [A, missing]), IDS)
             await until(lambda: status.state == "degraded")
             collector.configure(configured(server.address, [A]), IDS)
             await until(lambda: status.state == "connected")
             assert status.open_gaps == 0, "the gap of a tag that is gone ends"
             await server.write(10)
-            await kept.until(lambda: values(kept) == server.written)
+            await spool.until(lambda: values(spool) == server.written)
         assert status.reconnects == 0
-        assert {g.channel_ids for g in kept.gaps()} == {(1,)}
+        assert {g.channel_ids for g in spool.gaps()} == {(1,)}
 
 
 async def test_revised_queue_of_one_value_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +164,10 @@ async def test_revised_queue_of_one_value_is_reported(tmp_path: Path, monkeypatc
 
 async def test_source_with_only_bad_tags(tmp_path: Path) -> None:
     """Its session lives on, so that tags can come back or be corrected."""
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     missing = OpcuaTag(name="a", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
-        async with living(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [missing]), tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "degraded")
             other = replace(missing, interval=0.2)
             collector.configure(configured(server.address, [other]), IDS)
@@ -175,14 +175,14 @@ async def test_source_with_only_bad_tags(tmp_path: Path) -> None:
             collector.configure(configured(server.address, [A]), IDS)
             await until(lambda: status.state == "connected")
             await server.write(10)
-            await kept.until(lambda: values(kept) == server.written)
+            await spool.until(lambda: values(spool) == server.written)
         assert status.reconnects == 0
 
 
 async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving(tmp_path) as server:
-        async with living(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A]), tmp_path / "pki", spool) as (collector, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
             await server.cut_off(status)
@@ -191,9 +191,9 @@ async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None
             await server.server.refuse(False)
             await until(lambda: status.state == "connected")
             await until(lambda: items(server) == [[0, 2]])
-            await kept.until(lambda: values(kept) == server.written)
+            await spool.until(lambda: values(spool) == server.written)
             await until(lambda: status.open_gaps == 0)
-        assert lasting(kept) == []
+        assert lasting(spool) == []
 
 
 async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest(tmp_path: Path) -> None:
@@ -249,12 +249,12 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
     everything = [OpcuaTag(name=f"Double{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
     ids = {tag.name: 100 + i for i, tag in enumerate(everything)}
     stay = everything[:5]
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     patient = {"time_out": 30.0}  # the server is a process of its own, on a busy machine
     chance = random.Random(11)
     async with peer("node-opcua", tmp_path / "peer", 100, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with living(configured(address, everything, **patient), tmp_path / "pki", kept, ids) as (
+        async with living(configured(address, everything, **patient), tmp_path / "pki", spool, ids) as (
             collector,
             status,
         ):
@@ -264,19 +264,19 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
                 some = stay + chance.sample(everything[5:], chance.randrange(16))
                 some[1:5] = [replace(t, interval=chance.choice((None, 0.2, 0.5))) for t in some[1:5]]
                 chance.shuffle(some)
-                seen = len(kept.samples(104))
+                seen = len(spool.samples(104))
                 collector.configure(configured(address, some, **patient), ids)
-                await kept.until(lambda seen=seen: len(kept.samples(104)) > seen)  # type: ignore[misc]
+                await spool.until(lambda seen=seen: len(spool.samples(104)) > seen)  # type: ignore[misc]
             end = now_us()
-            await kept.until(lambda: all(kept.samples(ids[t.name])[-1][0] > end for t in stay))
+            await spool.until(lambda: all(spool.samples(ids[t.name])[-1][0] > end for t in stay))
         truth = server.published()
         for tag in stay:
             due = {t: value for (name, t), (value, _) in truth.items() if name == tag.name and start < t < end}
-            got = {t: value for t, value, _ in kept.samples(ids[tag.name]) if start < t < end}
+            got = {t: value for t, value, _ in spool.samples(ids[tag.name]) if start < t < end}
             assert got == due
             assert due
-        assert (status.reconnects, set(lasting(kept))) == (0, {"removed"})
-        assert not {c for gap in kept.gaps() for c in gap.channel_ids or ()} & {ids[tag.name] for tag in stay}
+        assert (status.reconnects, set(lasting(spool))) == (0, {"removed"})
+        assert not {c for gap in spool.gaps() for c in gap.channel_ids or ()} & {ids[tag.name] for tag in stay}
 
 
 def test_tag_list_difference() -> None:

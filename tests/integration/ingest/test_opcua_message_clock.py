@@ -47,14 +47,14 @@ class Samples:
             await self._server.server.write(0, value, time, 0)
             await asyncio.sleep(0.02)
 
-    def lost(self, kept: MemoryAppender) -> list[int]:
-        stored = {time for time, *_ in kept.samples(0)}
+    def lost(self, spool: MemoryAppender) -> list[int]:
+        stored = {time for time, *_ in spool.samples(0)}
         return [time for time in self.written if time not in stored]
 
-    async def stored(self, kept: MemoryAppender) -> None:
+    async def stored(self, spool: MemoryAppender) -> None:
         """Wait until the newest one is on disk."""
         newest = [*self.written][-1]
-        await kept.until(lambda: newest in {time for time, *_ in kept.samples(0)})
+        await spool.until(lambda: newest in {time for time, *_ in spool.samples(0)})
 
 
 @pytest.fixture
@@ -83,19 +83,19 @@ _STEPS: Mapping[str, tuple[MessageClock, timedelta | None]] = {  # at first, and
 }
 
 
-def check_gaps(kept: MemoryAppender, samples: Samples, first_after: int) -> None:
+def check_gaps(spool: MemoryAppender, samples: Samples, first_after: int) -> None:
     """Every lost sample is in a gap, and gaps are not longer than the outage."""
     gaps = [
-        (g.from_time, g.to_time or 0) for g in kept.gaps() if g.reason == "disconnected" and g.to_time != g.from_time
+        (g.from_time, g.to_time or 0) for g in spool.gaps() if g.reason == "disconnected" and g.to_time != g.from_time
     ]
-    lost = samples.lost(kept)
+    lost = samples.lost(spool)
     assert len(lost) >= 5, "or nothing was lost"
     assert [time for time in lost if not any(begin <= time <= end for begin, end in gaps)] == []
     assert max(end for _, end in gaps) <= first_after + _SECOND, "no gap is over good data"
     assert min(begin for begin, _ in gaps) >= min(lost) - 35 * _SECOND
 
 
-async def outage(server: Server, samples: Samples, kept: MemoryAppender, status: SourceStatus, ahead: int = 0) -> int:
+async def outage(server: Server, samples: Samples, spool: MemoryAppender, status: SourceStatus, ahead: int = 0) -> int:
     """A restart, in which samples are lost. Returns the time (µs) of the first sample after it."""
     await until(lambda: status.state == "disconnected")
     await samples.write(20)
@@ -104,18 +104,18 @@ async def outage(server: Server, samples: Samples, kept: MemoryAppender, status:
     await until(lambda: status.state == "connected")
     first = now_us() + ahead
     await samples.write(20, ahead)
-    await samples.stored(kept)
+    await samples.stored(spool)
     return first
 
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[tuple[Server, Samples, MemoryAppender, SourceStatus]]:
     """A server without history, and a collector that has stored its samples."""
-    async with connected(folder, OURS[:1], history=0) as (server, kept, status):
+    async with connected(folder, OURS[:1], history=0) as (server, spool, status):
         samples = Samples(server)
         await samples.write(30)
-        await samples.stored(kept)
-        yield server, samples, kept, status
+        await samples.stored(spool)
+        yield server, samples, spool, status
 
 
 @pytest.mark.parametrize("step", _STEPS)
@@ -123,21 +123,21 @@ async def test_outage_is_a_gap_whatever_the_clock_of_messages(step: str, clock: 
     first, ahead = _STEPS[step]
     clock.stands = first.stands
     clock.ahead = since_2024() if ahead is None else first.ahead
-    async with running(tmp_path) as (server, samples, kept, status):
+    async with running(tmp_path) as (server, samples, spool, status):
         await server.server.refuse(True)
         clock.ahead = since_2024() if ahead is None else ahead
-        check_gaps(kept, samples, await outage(server, samples, kept, status))
+        check_gaps(spool, samples, await outage(server, samples, spool, status))
 
 
 async def test_gap_lasts_until_the_first_sample_where_the_clock_of_samples_was_set_forward(
     clock: MessageClock, tmp_path: Path
 ) -> None:
-    async with running(tmp_path) as (server, samples, kept, status):
+    async with running(tmp_path) as (server, samples, spool, status):
         await server.server.refuse(True)
         clock.ahead = _HOUR
-        first = await outage(server, samples, kept, status, ahead=round(_HOUR.total_seconds() * 1e6))
-        check_gaps(kept, samples, first)
-        assert max(gap.to_time or 0 for gap in kept.gaps()) >= first - _SECOND
+        first = await outage(server, samples, spool, status, ahead=round(_HOUR.total_seconds() * 1e6))
+        check_gaps(spool, samples, first)
+        assert max(gap.to_time or 0 for gap in spool.gaps()) >= first - _SECOND
 
 
 async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_forward(
@@ -145,10 +145,10 @@ async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_
 ) -> None:
     """The server begins with it, and goes on for a while before it is reached again."""
     us = round(_HOUR.total_seconds() * 1e6)
-    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
+    async with connected(tmp_path, OURS[:2], history=0) as (server, spool, status):
         samples = Samples(server)
         await samples.write(30)
-        await samples.stored(kept)
+        await samples.stored(spool)
         await server.cut_off(status)
         await samples.write(5)
         clock.ahead = _HOUR
@@ -158,8 +158,8 @@ async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_
         await until(lambda: status.state == "connected")
         first = now_us() + us
         await samples.write(20, us)
-        await samples.stored(kept)
-        check_gaps(kept, samples, first)
+        await samples.stored(spool)
+        check_gaps(spool, samples, first)
 
 
 @pytest.mark.parametrize("ahead", [-_HOUR, _HOUR])
@@ -168,15 +168,15 @@ async def test_next_process_knows_the_clocks(ahead: timedelta, clock: MessageClo
     clock.ahead, us = ahead, round(ahead.total_seconds() * 1e6)
     async with serving(tmp_path, history=0) as server:
         samples = Samples(server)
-        async with collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
             await samples.write(30, us)
-            await samples.stored(kept)
-            second = MemoryAppender(kept.notes)
-            stored = set(kept.samples(0))
+            await samples.stored(spool)
+            second = MemoryAppender(spool.notes)
+            stored = set(spool.samples(0))
         await samples.write(20, us)
         await server.server.forget()
-        async with collecting(server.address, OURS[:1], tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+        async with collecting(server.address, OURS[:1], tmp_path / "pki", spool=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             first = now_us() + us
             await samples.write(20, us)
@@ -194,7 +194,7 @@ async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back
 ) -> None:
     """What was lost before the clock was set has other times than what was lost after it. So has the next outage."""
     back = round(-_HOUR.total_seconds() * 1e6)
-    async with running(tmp_path) as (server, samples, kept, status):
+    async with running(tmp_path) as (server, samples, spool, status):
         begins = []
         for ahead in (0 if set_at_the_end else back, back):
             begins.append(now_us())
@@ -206,11 +206,11 @@ async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back
             await server.server.forget()
             await until(lambda: status.state == "connected")
             await samples.write(20, back)
-            await samples.stored(kept)
+            await samples.stored(spool)
         await until(lambda: status.open_gaps == 0)
-        lost = samples.lost(kept)
+        lost = samples.lost(spool)
         assert len(lost) >= 30, "or nothing was lost"
-        gaps = [(g.from_time, g.to_time or 0) for g in kept.gaps() if g.to_time != g.from_time]
+        gaps = [(g.from_time, g.to_time or 0) for g in spool.gaps() if g.to_time != g.from_time]
         assert [time for time in lost if not any(begin <= time <= end for begin, end in gaps)] == []
         first, second = begins
         took = now_us() - first

@@ -45,8 +45,8 @@ async def add_level(server: Server, uri: str) -> None:
     await server.nodes.objects.add_variable(ua.NodeId("Level", index), f"{index}:Level{index}", LEVELS[uri])
 
 
-def values(kept: MemoryAppender, channel: int) -> list[float]:
-    return [value for _, value, _ in kept.samples(channel)]
+def values(spool: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, _ in spool.samples(channel)]
 
 
 @pytest.mark.slow
@@ -72,14 +72,14 @@ async def test_index_that_shifts_while_the_collector_is_down_reads_no_other_vari
 async def test_index_that_shifts_with_a_restart_reads_no_other_variable(tmp_path: Path) -> None:
     port = free_port()
     tags = [BY_URI, BY_INDEX]
-    async with collecting(f"opc.tcp://127.0.0.1:{port}/", tags, tmp_path / "pki", insecure=True) as (kept, status):
+    async with collecting(f"opc.tcp://127.0.0.1:{port}/", tags, tmp_path / "pki", insecure=True) as (spool, status):
         async with serving(port, [LINE, OTHER]):
-            await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+            await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
         await until(lambda: status.state == "disconnected")
         async with serving(port, [OTHER, LINE]):
-            await kept.until(lambda: len(kept.samples(0)) > 1 and len(kept.samples(1)) > 1)
-    assert values(kept, 0) == [LEVELS[LINE], LEVELS[LINE]]
-    assert values(kept, 1) == [LEVELS[LINE], LEVELS[OTHER]]
+            await spool.until(lambda: len(spool.samples(0)) > 1 and len(spool.samples(1)) > 1)
+    assert values(spool, 0) == [LEVELS[LINE], LEVELS[LINE]]
+    assert values(spool, 1) == [LEVELS[LINE], LEVELS[OTHER]]
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -106,23 +106,23 @@ async def test_kept_subscription_is_not_continued_under_another_index(killed: bo
                 await inner.iserver.aspace.write_attribute_value(meant.nodeid, ua.AttributeIds.Value, data)
                 server._history.published(meant.nodeid, data)
 
-        async with collecting(address, tags, pki, first, backfill, **OPTIONS) as (kept, status):
+        async with collecting(address, tags, pki, first, backfill, **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
             await server.write(0, 1.0, now_us(), 0)
-            await kept.until(lambda: 1.0 in values(kept, 0))
+            await spool.until(lambda: 1.0 in values(spool, 0))
             await until(lambda: status.open_gaps == 0)
             if not killed:
                 await server.refuse(True)
                 await until(lambda: status.state == "disconnected")
                 await shift()
                 await server.refuse(False)
-                await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-                second = kept
+                await spool.until(lambda: any(g.backfilled for g in spool.gaps()))
+                second = spool
         if killed:
             await shift()
             second = MemoryAppender(deepcopy(first.notes))
-            async with collecting(address, tags, pki, second, backfill, **OPTIONS) as (kept, status):
-                await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+            async with collecting(address, tags, pki, second, backfill, **OPTIONS) as (spool, status):
+                await spool.until(lambda: any(g.backfilled for g in spool.gaps()))
         found = values(first, 0) + values(second, 0) + values(backfill, 0)
         assert 7.0 not in found
         assert {70.0, 71.0, 72.0, 73.0, 74.0} <= set(found)
@@ -133,32 +133,32 @@ async def test_missing_namespace_affects_only_its_channels(tmp_path: Path, monke
     monkeypatch.setattr(backoff, "REFUSED", (0.2, 0.4))
     async with (
         serving(free_port(), [OTHER]) as (server, address),
-        collecting(address, [BY_URI, BY_INDEX], tmp_path / "pki", insecure=True) as (kept, status),
+        collecting(address, [BY_URI, BY_INDEX], tmp_path / "pki", insecure=True) as (spool, status),
     ):
         await until(lambda: status.state == "degraded")
         uris = await server.get_namespace_array()
         assert status.bad_channels == {
             "uri": f"the server has no namespace http://vendor.com/line%3B1; it has {', '.join(uris)}"
         }
-        await kept.until(lambda: values(kept, 1) == [LEVELS[OTHER]])
-        (gap,) = kept.gaps()
+        await spool.until(lambda: values(spool, 1) == [LEVELS[OTHER]])
+        (gap,) = spool.gaps()
         assert (gap.channel_ids, gap.reason, gap.detail) == ((0,), "refused", status.bad_channels["uri"])
         await add_level(server, LINE)
         await until(lambda: status.state == "connected")
-        await kept.until(lambda: values(kept, 0) == [LEVELS[LINE]])
+        await spool.until(lambda: values(spool, 0) == [LEVELS[LINE]])
         assert status.reconnects == 0
 
 
 async def test_only_missing_namespaces_leave_the_session_alive(tmp_path: Path) -> None:
     async with (
         serving(free_port(), [OTHER]) as (_, address),
-        collecting(address, [BY_URI], tmp_path / "pki", insecure=True, keep_alive=0.2, time_out=1.0) as (kept, status),
+        collecting(address, [BY_URI], tmp_path / "pki", insecure=True, keep_alive=0.2, time_out=1.0) as (spool, status),
     ):
         await until(lambda: status.state == "degraded")
         note = "opcua:1:"
-        await kept.until(lambda: any(name.startswith(note) for name in kept.notes))
-        first = {name: text for name, text in kept.notes.items() if name.startswith(note)}
-        await kept.until(lambda: {n: t for n, t in kept.notes.items() if n.startswith(note)} != first)
+        await spool.until(lambda: any(name.startswith(note) for name in spool.notes))
+        first = {name: text for name, text in spool.notes.items() if name.startswith(note)}
+        await spool.until(lambda: {n: t for n, t in spool.notes.items() if n.startswith(note)} != first)
         assert (status.state, status.reconnects) == ("degraded", 0)
 
 
@@ -167,14 +167,14 @@ async def test_two_channels_read_one_node(tmp_path: Path) -> None:
     tags = [BY_URI, BY_INDEX, OpcuaTag(name="again", address=BY_INDEX.address)]
     async with (
         serving(free_port(), [LINE]) as (server, address),
-        collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status),
+        collecting(address, tags, tmp_path / "pki", insecure=True) as (spool, status),
     ):
         await until(lambda: status.state == "connected")
-        await kept.until(lambda: all(kept.samples(i) for i in range(3)))
+        await spool.until(lambda: all(spool.samples(i) for i in range(3)))
         for value in (3.0, 4.0, 5.0):
             await server.get_node(BY_INDEX.address).write_value(value)
-            await kept.until(lambda value=value: all(values(kept, i)[-1] == value for i in range(3)))  # type: ignore[misc]
-        assert kept.samples(0) == kept.samples(1) == kept.samples(2)
+            await spool.until(lambda value=value: all(values(spool, i)[-1] == value for i in range(3)))  # type: ignore[misc]
+        assert spool.samples(0) == spool.samples(1) == spool.samples(2)
         assert not status.bad_channels
 
 
@@ -189,10 +189,10 @@ async def test_discovered_addresses_have_uris_and_are_read(name: str, tmp_path: 
         names = [tag.name.rpartition("/")[2] for tag in found]
         assert {"Double0", "Int320", "Boolean0", "String0"} <= set(names)
         assert all(tag.address.startswith("nsu=") for tag in found)
-        async with collecting(address, found, tmp_path / "pki", **options) as (kept, status):
+        async with collecting(address, found, tmp_path / "pki", **options) as (spool, status):
             numbers = [i for i, tag in enumerate(found) if tag.kind != "text"]
-            await kept.until(lambda: min(len(kept.samples(i)) for i in numbers) >= 5)
+            await spool.until(lambda: min(len(spool.samples(i)) for i in numbers) >= 5)
             assert not status.bad_channels
         truth = server.published()
         for i in numbers:
-            assert all((names[i], time) in truth for time, _, _ in kept.samples(i)[1:])
+            assert all((names[i], time) in truth for time, _, _ in spool.samples(i)[1:])

@@ -43,21 +43,21 @@ class Stored:
 
 
 async def outage(
-    server: Server, tags: Sequence[OpcuaTag], folder: Path, kept: MemoryAppender, seconds: float
+    server: Server, tags: Sequence[OpcuaTag], folder: Path, spool: MemoryAppender, seconds: float
 ) -> list[Gap]:
     """What is recorded of a server that is away, then without subscriptions and history. Values change all the time."""
     async with (
         running(server.write(1_000_000)),
-        collecting(server.address, list(tags), folder / "pki", kept=kept, **OPTIONS) as (_, status),
+        collecting(server.address, list(tags), folder / "pki", spool=spool, **OPTIONS) as (_, status),
     ):
         await until(lambda: status.state == "connected")
-        await more(kept)
+        await more(spool)
         await server.cut_off(status)
         await asyncio.sleep(seconds)
         await server.server.forget()
         await until(lambda: status.state == "connected")
-        await more(kept)
-    return sorted((gap for gap in kept.gaps() if gap.reason == "disconnected"), key=attrgetter("from_time"))
+        await more(spool)
+    return sorted((gap for gap in spool.gaps() if gap.reason == "disconnected"), key=attrgetter("from_time"))
 
 
 def earlier(batches: Sequence[Batch]) -> list[Batch]:
@@ -93,14 +93,14 @@ async def test_no_value_is_known_during_an_outage(
     tags = [OURS[0], replace(OURS[1], interval=interval)]
     await add_sources(owner, "ua", kind="opcua")
     await add_channels(owner, range(2))
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     async with serving(tmp_path, history=0) as server:
-        before, gap = await outage(server, tags, tmp_path, kept, 2.0)
+        before, gap = await outage(server, tags, tmp_path, spool, 2.0)
     assert before.to_time == gap.from_time
     assert gap.to_time
     begin, end = gap.from_time - _EARLIER, gap.to_time - _EARLIER
     assert end - begin >= 2_000_000
-    await spooled(tmp_path, *earlier(kept.batches))
+    await spooled(tmp_path, *earlier(spool.batches))
     await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1)))
     await owner.execute("UPDATE plant.rollup_dirty SET open_since = NULL")  # no writer is there to close minutes
 
@@ -138,36 +138,36 @@ async def test_no_value_is_known_during_an_outage(
 
 async def test_while_a_clock_is_set_back_after_an_outage_few_values_are_stated_again(tmp_path: Path) -> None:
     """Of each channel, the first value and the next one: all values are dated before the end of the outage."""
-    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
-        await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+    async with connected(tmp_path, OURS[:2], history=0) as (server, spool, status):
+        await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
         await server.write(1)
-        await kept.until(lambda: values(kept) == server.written)
+        await spool.until(lambda: values(spool) == server.written)
         await server.cut_off(status)
         await server.server.forget()
         await until(lambda: status.state == "connected" and status.open_gaps == 0)
-        ended = max(gap.to_time or 0 for gap in kept.gaps())
-        await kept.until(lambda: all(kept.samples(channel)[-1][0] == ended + 1 for channel in range(2)))
+        ended = max(gap.to_time or 0 for gap in spool.gaps())
+        await spool.until(lambda: all(spool.samples(channel)[-1][0] == ended + 1 for channel in range(2)))
         earlier = ended - 600_000_000
         for number in range(10):
             for channel, value in enumerate((number + 2.0, number % 2 == 0)):
                 await server.server.write(channel, value, earlier + number, 0)
-            await kept.until(lambda number=number: any(time == earlier + number for time, *_ in kept.samples(1)))  # type: ignore[misc]
+            await spool.until(lambda number=number: any(time == earlier + number for time, *_ in spool.samples(1)))  # type: ignore[misc]
     for channel, first in ((0, server.written[-1]), (1, 0.0)):
-        later = [(time - ended, value) for time, value, _ in kept.samples(channel) if time >= ended]
+        later = [(time - ended, value) for time, value, _ in spool.samples(channel) if time >= ended]
         assert later == [(1, first), (2, first + 1.0)]
 
 
 async def test_value_that_is_sent_again_after_a_lost_message_is_stated_again(tmp_path: Path) -> None:
     """The server has ResendData."""
-    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
-        await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
-        before = kept.samples(1)
+    async with connected(tmp_path, OURS[:2], history=0) as (server, spool, status):
+        await spool.until(lambda: bool(spool.samples(0) and spool.samples(1)))
+        before = spool.samples(1)
         await server.lose("gone")
         await server.write(10)
-        await kept.until(lambda: status.missed > 0 and len(kept.samples(1)) > len(before))
-    ends = [gap.to_time for gap in kept.gaps() if gap.reason == "not_available" and gap.to_time]
-    assert {time for time, *_ in kept.samples(1)[len(before) :]} <= {end + 1 for end in ends}
-    assert {row[1:] for row in kept.samples(1)} == {before[0][1:]}
+        await spool.until(lambda: status.missed > 0 and len(spool.samples(1)) > len(before))
+    ends = [gap.to_time for gap in spool.gaps() if gap.reason == "not_available" and gap.to_time]
+    assert {time for time, *_ in spool.samples(1)[len(before) :]} <= {end + 1 for end in ends}
+    assert {row[1:] for row in spool.samples(1)} == {before[0][1:]}
 
 
 async def test_only_the_writing_member_of_a_pair_states_values_again(tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ async def test_only_the_writing_member_of_a_pair_states_values_again(tmp_path: P
         collecting(server.address, tags, pki, stands_by=lambda: True, **OPTIONS) as (standing_by, _),
     ):
         members = writing, standing_by
-        await until(lambda: all(kept.samples(0) and kept.samples(1) for kept in members))
+        await until(lambda: all(spool.samples(0) and spool.samples(1) for spool in members))
         await server.server.refuse(True)
         await server.server.forget()
         await server.write(1)
-        await until(lambda: all(values(kept) == server.written for kept in members))
+        await until(lambda: all(values(spool) == server.written for spool in members))
         await writing.until(lambda: len({time for time, *_ in writing.samples(1)}) == 2)
     assert max(gap.to_time or 0 for gap in writing.gaps()) + 1 in [time for time, *_ in writing.samples(1)]
     assert len({time for time, *_ in standing_by.samples(1)}) == 1
@@ -199,27 +199,27 @@ async def test_values_of_a_foreign_server_that_did_not_change_are_known_after_an
     relay, port = Relay(), free_port()
     async with peer(name, tmp_path / "peer", 20, "50") as server:
         await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
-        async with collecting(f"opc.tcp://127.0.0.1:{port}", tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(f"opc.tcp://127.0.0.1:{port}", tags, tmp_path / "pki", **OPTIONS) as (spool, status):
             everyone = range(len(tags))
-            await kept.until(lambda: all(len(kept.samples(i)) > 2 for i in everyone))
+            await spool.until(lambda: all(len(spool.samples(i)) > 2 for i in everyone))
             await server.tell("rate 0")
 
             def all_stored() -> bool:
                 newest = dict(sorted(server.published()))  # by name
-                return all(kept.samples(i)[-1][0] == newest[tags[i].name] for i in everyone)
+                return all(spool.samples(i)[-1][0] == newest[tags[i].name] for i in everyone)
 
             await until(all_stored, every=0.5)
-            before = [kept.samples(i)[-1] for i in everyone]
+            before = [spool.samples(i)[-1] for i in everyone]
             relay.refuse()
             await until(lambda: status.state == "disconnected")
             await relay.accept()
             await until(lambda: status.state == "connected" and status.open_gaps == 0)
 
             def again() -> int:
-                return 1 + max(gap.to_time or 0 for gap in kept.gaps() if gap.reason == "disconnected")
+                return 1 + max(gap.to_time or 0 for gap in spool.gaps() if gap.reason == "disconnected")
 
-            await kept.until(lambda: all(kept.samples(i)[-1][0] == again() for i in everyone))
-            assert all(kept.samples(i)[-1][1:] == before[i][1:] for i in everyone), "value and status"
+            await spool.until(lambda: all(spool.samples(i)[-1][0] == again() for i in everyone))
+            assert all(spool.samples(i)[-1][1:] == before[i][1:] for i in everyone), "value and status"
             await server.tell("rate 50")
-            await kept.until(lambda: all(kept.samples(i)[-1][0] > again() for i in everyone))
+            await spool.until(lambda: all(spool.samples(i)[-1][0] > again() for i in everyone))
         await relay.stop()

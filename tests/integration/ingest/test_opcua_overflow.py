@@ -117,12 +117,12 @@ async def test_each_value_is_stored_or_within_a_gap(tmp_path: Path, serving: Ser
     async with serving(tmp_path) as server:
         options = {"queue_size": QUEUE, "keep_alive": 1.0, "lifetime": 600.0, "backfill": False, **server.options}
         first = MemoryAppender()
-        async with collecting(server.address, server.tags, tmp_path / "pki", kept=first, **options):
+        async with collecting(server.address, server.tags, tmp_path / "pki", spool=first, **options):
             await first.until(lambda: all(len(times_of(i, first)) > 5 for i in range(len(server.tags))))
         seen = len(server.truth()[0])
         await until(lambda: len(server.truth()[0]) > seen + QUEUE + 10)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, server.tags, tmp_path / "pki", kept=second, **options) as (_, status):
+        async with collecting(server.address, server.tags, tmp_path / "pki", spool=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
             back = now_us()
             await second.until(lambda: all(max(times_of(i, second), default=0) > back for i in range(len(server.tags))))
@@ -146,7 +146,7 @@ async def test_each_value_is_stored_or_within_a_gap(tmp_path: Path, serving: Ser
             assert stored[k] == end
 
 
-def times_of(channel: int, *kept: MemoryAppender) -> set[int]:
+def times_of(channel: int, *spool: MemoryAppender) -> set[int]:
     """Times (µs) of a channel's samples and texts; what was sent again counts once."""
-    samples = {time for k in kept for time, _, _ in k.samples(channel)}
-    return samples | {e.time for k in kept for e in k.events("text") if e.channel_id == channel}
+    samples = {time for k in spool for time, _, _ in k.samples(channel)}
+    return samples | {e.time for k in spool for e in k.events("text") if e.channel_id == channel}

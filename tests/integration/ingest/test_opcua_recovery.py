@@ -97,47 +97,47 @@ async def connected(
     """A server, and a collector whose source is in this state."""
     async with (
         serving(folder, history) as server,
-        collecting(server.address, [*tags], folder / "pki", **{**OPTIONS, **options}) as (kept, status),
+        collecting(server.address, [*tags], folder / "pki", **{**OPTIONS, **options}) as (spool, status),
     ):
         await until(lambda: status.state == state)
-        yield server, kept, status
+        yield server, spool, status
 
 
-def values(*kept: MemoryAppender) -> list[float]:
+def values(*spool: MemoryAppender) -> list[float]:
     """Of channel 0, each (time, value) once; 0 is what the server begins with."""
-    rows = {(time, value) for k in kept for time, value, _ in k.samples(0)}
+    rows = {(time, value) for k in spool for time, value, _ in k.samples(0)}
     return sorted(value for _, value in rows if value)
 
 
-def lasting(kept: MemoryAppender) -> list[str]:
+def lasting(spool: MemoryAppender) -> list[str]:
     """Reasons of gaps in which something is missing."""
-    return [gap.reason for gap in kept.gaps() if gap.to_time is None or gap.to_time > gap.from_time]
+    return [gap.reason for gap in spool.gaps() if gap.to_time is None or gap.to_time > gap.from_time]
 
 
-def of_outage(kept: MemoryAppender, reason: str) -> tuple[int, int, int]:
+def of_outage(spool: MemoryAppender, reason: str) -> tuple[int, int, int]:
     """Since when (µs) samples may be missing, the time of the last publication, and the end of the outage.
 
     These are two gaps. Before the end, no sample from after the publication came.
     """
-    gaps = [g for g in kept.gaps() if g.reason == reason and g.channel_ids is None and g.to_time != g.from_time]
+    gaps = [g for g in spool.gaps() if g.reason == reason and g.channel_ids is None and g.to_time != g.from_time]
     before, gap = sorted(gaps, key=attrgetter("from_time"))
     assert before.to_time == gap.from_time
     assert gap.to_time is not None
-    recorded = [k for k, b in enumerate(kept.batches) if isinstance(b, GapBatch)]
-    ended = next(k for k in recorded if gap.to_time in [g.to_time for g in kept.batches[k].gaps])  # type: ignore[union-attr]
-    came = [b.samples.time.max() for b in kept.batches[:ended] if isinstance(b, SampleBatch)]
+    recorded = [k for k, b in enumerate(spool.batches) if isinstance(b, GapBatch)]
+    ended = next(k for k in recorded if gap.to_time in [g.to_time for g in spool.batches[k].gaps])  # type: ignore[union-attr]
+    came = [b.samples.time.max() for b in spool.batches[:ended] if isinstance(b, SampleBatch)]
     assert max(came, default=0) <= gap.from_time, "the last value would hold"
     return before.from_time, gap.from_time, gap.to_time
 
 
-async def more(kept: MemoryAppender) -> None:
+async def more(spool: MemoryAppender) -> None:
     """Wait for some more samples of channel 0."""
-    seen = len(kept.samples(0))
-    await kept.until(lambda: len(kept.samples(0)) > seen + 5)
+    seen = len(spool.samples(0))
+    await spool.until(lambda: len(spool.samples(0)) > seen + 5)
 
 
 async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, kept, status):
+    async with connected(tmp_path) as (server, spool, status):
         await server.write(10)
         for _ in range(3):
             await server.cut_off(status)
@@ -146,41 +146,41 @@ async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
             await server.server.refuse(False)
             await until(lambda: status.state == "connected")
             await server.write(10)
-        await kept.until(lambda: values(kept) == server.written)
+        await spool.until(lambda: values(spool) == server.written)
         await until(lambda: status.open_gaps == 0)
-        assert len(kept.samples(0)) == len(set(kept.samples(0)))
-        assert lasting(kept) == []
+        assert len(spool.samples(0)) == len(set(spool.samples(0)))
+        assert lasting(spool) == []
         assert status.open_gaps == 0
 
 
 async def test_missing_message_is_republished(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, kept, status):
+    async with connected(tmp_path) as (server, spool, status):
         await server.write(10)
         for _ in range(3):
             await server.lose("sent again")
             await server.write(10)
-        await kept.until(lambda: values(kept) == server.written)
-        assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
+        await spool.until(lambda: values(spool) == server.written)
+        assert (status.missed, status.reconnects, lasting(spool)) == (0, 0, [])
 
 
 async def test_unavailable_message_is_a_gap(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, spool, status):
         await server.write(20)
         start = now_us()
         await server.lose("gone")
         await server.write(10)
-        await kept.until(lambda: server.written[-1] in values(kept) and status.missed >= 1)
+        await spool.until(lambda: server.written[-1] in values(spool) and status.missed >= 1)
         assert status.reconnects == 0
-        lost = set(server.written) - set(values(kept))
+        lost = set(server.written) - set(values(spool))
         assert lost
-        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-        gaps = [g for g in kept.gaps() if g.reason == "not_available"]
+        await spool.until(lambda: any(g.backfilled for g in spool.gaps()))
+        gaps = [g for g in spool.gaps() if g.reason == "not_available"]
         assert min(g.from_time for g in gaps) <= start < max(g.to_time or 0 for g in gaps)
-        newest_before = max(time for time, value, _ in kept.samples(0) if value < min(lost))
+        newest_before = max(time for time, value, _ in spool.samples(0) if value < min(lost))
         assert [g for g in gaps if newest_before <= g.from_time <= start], "the last value does not hold"
         assert set(values(backfill_spool)) >= lost, "from the history"
-        assert sorted(set(values(kept, backfill_spool))) == server.written
+        assert sorted(set(values(spool, backfill_spool))) == server.written
 
 
 async def test_lost_samples_that_the_server_queued_late_are_in_a_gap(tmp_path: Path) -> None:
@@ -196,22 +196,22 @@ async def test_lost_samples_that_the_server_queued_late_are_in_a_gap(tmp_path: P
             await asyncio.sleep(0.02)
         return written
 
-    async with connected(tmp_path) as (server, kept, _status):
+    async with connected(tmp_path) as (server, spool, _status):
         written = await write(server, 40)
         server.server.transit.loss = "gone"
         while server.server.transit.lost < 2:  # the first may have values of channel 1 only
             written |= await write(server, 10)
         server.server.transit.loss = "no"
         written |= await write(server, 10)
-        await kept.until(lambda: max(written) in {time for time, _, _ in kept.samples(0)})
-        lost = written.keys() - {time for time, _, _ in kept.samples(0)}
+        await spool.until(lambda: max(written) in {time for time, _, _ in spool.samples(0)})
+        lost = written.keys() - {time for time, _, _ in spool.samples(0)}
         assert lost
 
         def in_gaps(time: int) -> bool:
-            gaps = [gap for gap in kept.gaps() if gap.reason == "not_available"]
+            gaps = [gap for gap in spool.gaps() if gap.reason == "not_available"]
             return any(gap.from_time <= time <= (gap.to_time or 0) for gap in gaps)
 
-        await kept.until(lambda: all(map(in_gaps, lost)))  # the server is asked for them again
+        await spool.until(lambda: all(map(in_gaps, lost)))  # the server is asked for them again
 
 
 async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         serving(tmp_path) as server,
         collecting(
             server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, backfill=False, **OPTIONS
-        ) as (kept, status),
+        ) as (spool, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(10)
-        await kept.until(lambda: values(kept) == server.written)
+        await spool.until(lambda: values(spool) == server.written)
         subscriptions = server.server._subscriptions
         cuts: list[asyncio.Task[None]] = []
 
@@ -249,9 +249,9 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         await until(lambda: status.state == "connected")
         assert len(cuts) == 2
         await server.write(5)
-        await kept.until(lambda: server.written[-1] in values(kept))
-        assert set(lost[:-1]).isdisjoint(values(kept)), "or there was no loss"
-        assert of_outage(kept, "disconnected")[0] <= lost_from
+        await spool.until(lambda: server.written[-1] in values(spool))
+        assert set(lost[:-1]).isdisjoint(values(spool)), "or there was no loss"
+        assert of_outage(spool, "disconnected")[0] <= lost_from
         assert len(subscriptions.subscriptions) == 1
 
 
@@ -270,27 +270,27 @@ async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
             return type(subscriptions).publish(subscriptions, acks)
 
         subscriptions.publish = publish
-        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
             await until(lambda: len(asked) >= 3)
             await server.write(30)
-            await kept.until(lambda: values(kept) == server.written)
-            assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
+            await spool.until(lambda: values(spool) == server.written)
+            assert (status.missed, status.reconnects, lasting(spool)) == (0, 0, [])
     assert "the server limits publish requests to 1" in caplog.text
 
 
 async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:
-    async with connected(tmp_path, queue_size=5) as (server, kept, _status):
+    async with connected(tmp_path, queue_size=5) as (server, spool, _status):
         await server.write(5, 0.15)
-        await kept.until(lambda: values(kept) == server.written)
-        kept.full = True
+        await spool.until(lambda: values(spool) == server.written)
+        spool.full = True
         await server.write(100)
-        kept.full = False
-        await kept.until(lambda: server.written[-1] in values(kept) and 6.0 in values(kept))
+        spool.full = False
+        await spool.until(lambda: server.written[-1] in values(spool) and 6.0 in values(spool))
 
         def each_lost_one_is_in_a_gap() -> bool:
-            times = {value: time for time, value, _ in kept.samples(0)}
-            spans = [(g.from_time, g.to_time or 0) for g in kept.gaps() if g.reason == "overflow"]
+            times = {value: time for time, value, _ in spool.samples(0)}
+            spans = [(g.from_time, g.to_time or 0) for g in spool.gaps() if g.reason == "overflow"]
             return all(
                 any(
                     start <= max(time for v, time in times.items() if v < value)
@@ -300,66 +300,66 @@ async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:
                 for value in set(server.written) - set(times)
             )
 
-        await kept.until(each_lost_one_is_in_a_gap)
-        assert set(server.written) - set(values(kept)), "or nothing overflowed"
-        assert {g.channel_ids for g in kept.gaps()} == {(0,)}
+        await spool.until(each_lost_one_is_in_a_gap)
+        assert set(server.written) - set(values(spool)), "or nothing overflowed"
+        assert {g.channel_ids for g in spool.gaps()} == {(0,)}
 
 
 async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Path) -> None:
     tags = [replace(OURS[0], stale_after=0.5), OURS[1]]
-    async with connected(tmp_path, tags) as (server, kept, status):
+    async with connected(tmp_path, tags) as (server, spool, status):
         await server.write(3)
-        await kept.until(lambda: values(kept) == server.written)
-        last = max(time for time, _, _ in kept.samples(0))
+        await spool.until(lambda: values(spool) == server.written)
+        last = max(time for time, _, _ in spool.samples(0))
         await until(lambda: status.open_gaps == 1)
         await server.write(1)
         await until(lambda: status.open_gaps == 0)
-        (gap,) = [g for g in kept.gaps() if g.reason == "stale" and g.from_time == last]
+        (gap,) = [g for g in spool.gaps() if g.reason == "stale" and g.from_time == last]
         assert gap.channel_ids == (0,)
         assert gap.to_time is not None
 
 
 async def test_bad_text_keeps_its_status_code(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (server, kept, _status):
+    async with connected(tmp_path) as (server, spool, _status):
         await server.server.write(2, "", now_us(), 0x80050000)
-        await kept.until(lambda: 0x80050000 in [e.status for e in kept.events("text")])
-        assert [e.text for e in kept.events("text") if e.status] == [None]
-        assert not kept.samples(2)
+        await spool.until(lambda: 0x80050000 in [e.status for e in spool.events("text")])
+        assert [e.text for e in spool.events("text") if e.status] == [None]
+        assert not spool.samples(2)
 
 
 @pytest.mark.parametrize("server_timestamp", [True, False])
 async def test_frozen_source_timestamp(tmp_path: Path, server_timestamp: bool) -> None:
     """While the server's timestamp moves, no value is lost; without it, that is one gap, and few events."""
-    async with connected(tmp_path) as (server, kept, status):
-        await kept.until(lambda: bool(kept.samples(0)))
-        time, before = now_us(), len(kept.samples(0))
+    async with connected(tmp_path) as (server, spool, status):
+        await spool.until(lambda: bool(spool.samples(0)))
+        time, before = now_us(), len(spool.samples(0))
         for n in range(1, 21):
             await server.server.write(0, float(n), time, 0, now_us() if server_timestamp else 0)
             await asyncio.sleep(0.05)
         if server_timestamp:
-            await kept.until(lambda: kept.samples(0)[-1][1] == 20.0)
-            samples = kept.samples(0)[before:]
+            await spool.until(lambda: spool.samples(0)[-1][1] == 20.0)
+            samples = spool.samples(0)[before:]
             assert [value for _, value, _ in samples] == [float(n) for n in range(1, 21)]
             assert samples == sorted(samples) and samples[0][0] == time
-            assert [event.text for event in kept.events("time_source")] == ["server"]
-            assert not kept.events("conflict") and not kept.gaps()
+            assert [event.text for event in spool.events("time_source")] == ["server"]
+            assert not spool.events("conflict") and not spool.gaps()
             return
-        await kept.until(lambda: any(event.detail["refused"] >= 16 for event in kept.events("conflict")))
-        assert [value for _, value, _ in kept.samples(0)[before:]] == [1.0]
-        assert {event.text for event in kept.events("conflict")} == {"time stands still"}
-        assert len(kept.events("conflict")) <= 5
-        [gap] = [gap for gap in kept.gaps() if gap.reason == "time_stands_still"]
+        await spool.until(lambda: any(event.detail["refused"] >= 16 for event in spool.events("conflict")))
+        assert [value for _, value, _ in spool.samples(0)[before:]] == [1.0]
+        assert {event.text for event in spool.events("conflict")} == {"time stands still"}
+        assert len(spool.events("conflict")) <= 5
+        [gap] = [gap for gap in spool.gaps() if gap.reason == "time_stands_still"]
         assert (gap.from_time, gap.to_time, gap.channel_ids) == (time, None, (0,))
         await until(lambda: "1 channel are" in status.remarks.get("repeated", ""))
 
 
 async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.opcua.subscription.receive.ClockSkew", partial(ClockSkew, interval=0.5))
-    async with connected(tmp_path, skew_limit=60.0) as (server, kept, _status):
+    async with connected(tmp_path, skew_limit=60.0) as (server, spool, _status):
         for ahead, text in ((0, "good"), (600_000_000, "skewed"), (0, "good")):
 
             async def noticed(ahead: int = ahead, text: str = text) -> bool:
-                skews = [event.text for event in kept.events("clock_skew")]
+                skews = [event.text for event in spool.events("clock_skew")]
                 if skews[-1:] == [text] or not (ahead or skews):
                     return True
                 await server.server.write(0, now_us() % 97 / 97, now_us() + ahead, 0)
@@ -367,8 +367,8 @@ async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
 
             await until(noticed, every=0.1)
             await server.write(2)
-        assert [e.text for e in kept.events("clock_skew")] == ["skewed", "good"]
-        skewed = kept.events("clock_skew")[0].detail
+        assert [e.text for e in spool.events("clock_skew")] == ["skewed", "good"]
+        skewed = spool.events("clock_skew")[0].detail
         assert skewed["clock"] == "source"
         assert 550 < skewed["ahead_seconds"] <= 600
 
@@ -384,15 +384,15 @@ async def test_gap_has_the_clock_of_its_samples(tmp_path: Path, ahead: int) -> N
     address = f"opc.tcp://127.0.0.1:{server.port}"
     try:
         await server.start()
-        async with collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
-            await kept.until(lambda: len(kept.samples(0)) > 10)
+        async with collecting(address, tags, tmp_path / "pki", **OPTIONS) as (spool, status):
+            await spool.until(lambda: len(spool.samples(0)) > 10)
             await server.kill()
             await until(lambda: status.state == "disconnected")
             await server.start()
-            await until(lambda: status.open_gaps == 0 and [g for g in kept.gaps() if g.to_time])
-            begin, _, end = of_outage(kept, "disconnected")
-            await kept.until(lambda: max(time for time, *_ in kept.samples(0)) > end)
-            times = {time for time, *_ in kept.samples(0)}
+            await until(lambda: status.open_gaps == 0 and [g for g in spool.gaps() if g.to_time])
+            begin, _, end = of_outage(spool, "disconnected")
+            await spool.until(lambda: max(time for time, *_ in spool.samples(0)) > end)
+            times = {time for time, *_ in spool.samples(0)}
     finally:
         await server.kill()
     published = {time for name, time in server.published() if name == tags[0].name}

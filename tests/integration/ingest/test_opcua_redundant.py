@@ -177,14 +177,14 @@ async def test_redundant_server_that_is_not_configured_is_named(support: str, tm
     told = await redundancy.get_child("0:RedundancySupport")
     await told.write_value(ua.Variant(int(ua.RedundancySupport[support]), ua.VariantType.Int32))
     clock = [OpcuaTag(name="clock", address="i=2258", kind="text")]
-    async with server, collecting(address, clock, tmp_path / "pki", **OPTIONS) as (kept, status):
+    async with server, collecting(address, clock, tmp_path / "pki", **OPTIONS) as (spool, status):
         if support == "Hot":
             await until(lambda: "redundancy" in status.remarks)
             assert status.remarks["redundancy"] == (
                 "the server is one of 2 redundant ones (urn:one, urn:two), of which the source has 1: "
                 "see the option addresses"
             )
-        await kept.until(lambda: len(kept.events("text")) > 3)
+        await spool.until(lambda: len(spool.events("text")) > 3)
         assert ("redundancy" in status.remarks) == (support == "Hot")
 
 

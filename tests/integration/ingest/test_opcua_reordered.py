@@ -104,34 +104,34 @@ async def test_message_that_is_late_is_no_gap(tmp_path: Path) -> None:
     options = {**OPTIONS, "time_out": 60.0}
     async with (
         reordering(tmp_path) as (server, relay, address),
-        collecting(address, OURS, tmp_path / "pki", **options) as (kept, status),
+        collecting(address, OURS, tmp_path / "pki", **options) as (spool, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(10)
-        await kept.until(lambda: values(kept) == server.written)
+        await spool.until(lambda: values(spool) == server.written)
         await hold_one(server, relay)
         await server.write(20)
         relay.release()
         await server.write(5)
-        await kept.until(lambda: values(kept) == server.written)
-        assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
-        assert not [gap for gap in kept.gaps() if gap.reason == "not_available"]
+        await spool.until(lambda: values(spool) == server.written)
+        assert (status.missed, status.reconnects, lasting(spool)) == (0, 0, [])
+        assert not [gap for gap in spool.gaps() if gap.reason == "not_available"]
 
 
 async def test_gap_of_a_message_that_comes_after_all_is_withdrawn(tmp_path: Path) -> None:
     options = {**OPTIONS, "time_out": 0.5, "keep_alive": 5.0}
     async with (
         reordering(tmp_path) as (server, relay, address),
-        collecting(address, OURS, tmp_path / "pki", **options) as (kept, status),
+        collecting(address, OURS, tmp_path / "pki", **options) as (spool, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(10)
-        await kept.until(lambda: values(kept) == server.written)
+        await spool.until(lambda: values(spool) == server.written)
         await hold_one(server, relay)
         await server.write(10)
-        await kept.until(lambda: "not_available" in lasting(kept))
+        await spool.until(lambda: "not_available" in lasting(spool))
         relay.release()
         await server.write(5)
-        await kept.until(lambda: values(kept) == server.written)
-        await until(lambda: lasting(kept) == [])
+        await spool.until(lambda: values(spool) == server.written)
+        await until(lambda: lasting(spool) == [])
         assert (status.missed, status.reconnects) == (1, 0)

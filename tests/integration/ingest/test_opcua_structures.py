@@ -107,43 +107,43 @@ async def serving() -> AsyncIterator[Drive]:
         yield drive
 
 
-def values(kept: MemoryAppender, channel: int) -> list[float]:
-    return [value for _, value, status in kept.samples(channel) if status < 0x8000_0000]
+def values(spool: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, status in spool.samples(channel) if status < 0x8000_0000]
 
 
-def texts(kept: MemoryAppender, channel: int) -> list[str | None]:
-    return [e.text for e in kept.events("text") if e.channel_id == channel]
+def texts(spool: MemoryAppender, channel: int) -> list[str | None]:
+    return [e.text for e in spool.events("text") if e.channel_id == channel]
 
 
 async def test_members_of_one_item(tmp_path: Path) -> None:
     """One sample of each with each notification, with its time; what a value does not have is Bad."""
-    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
-        await kept.until(lambda: bool(kept.samples(4)))
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (spool, status):
+        await spool.until(lambda: bool(spool.samples(4)))
         assert status.bad_channels == {"third": "the array has no element 2; the first one has index 0"}
         for n in range(2, 6):
             await drive.node.write_value(drive.value(n / 2, [20.0, 20.0 + n, 5.0], Speed=float(n), Name=f"n{n}"))
-            await kept.until(lambda n=n: len(kept.samples(4)) == n)  # type: ignore[misc]
+            await spool.until(lambda n=n: len(spool.samples(4)) == n)  # type: ignore[misc]
         subscriptions = drive.server.iserver.subscription_service.subscriptions.values()
         assert [len(s.monitored_item_srv._monitored_items) for s in subscriptions] == [1]
         assert not status.bad_channels
-    assert values(kept, 0) == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert texts(kept, 1) == ["a", "n2", "n3", "n4", "n5"]
-    assert values(kept, 2) == [1.0, 1.5, 2.0, 2.5]
-    assert values(kept, 3) == [21.0, 22.0, 23.0, 24.0, 25.0]
-    assert [kept.samples(channel)[0][2] for channel in (2, 4)] == [ABSENT, NO_ELEMENT]
-    times = [[time for time, *_ in kept.samples(channel)] for channel in (0, 2, 3, 4)]
+    assert values(spool, 0) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert texts(spool, 1) == ["a", "n2", "n3", "n4", "n5"]
+    assert values(spool, 2) == [1.0, 1.5, 2.0, 2.5]
+    assert values(spool, 3) == [21.0, 22.0, 23.0, 24.0, 25.0]
+    assert [spool.samples(channel)[0][2] for channel in (2, 4)] == [ABSENT, NO_ELEMENT]
+    times = [[time for time, *_ in spool.samples(channel)] for channel in (0, 2, 3, 4)]
     assert times == [times[0]] * 4
 
 
 async def test_text_that_stays_while_other_members_change_is_stored_once(tmp_path: Path) -> None:
-    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, _):
-        await kept.until(lambda: bool(kept.samples(0)))
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (spool, _):
+        await spool.until(lambda: bool(spool.samples(0)))
         for n in range(2, 12):
             name = "b" if n == 7 else "a"
             await drive.node.write_value(drive.value(Speed=float(n), Name=name))
-            await kept.until(lambda n=n: len(kept.samples(0)) == n)  # type: ignore[misc]
-            await kept.until(lambda: kept.events("text")[-1].text == name)  # noqa: B023
-    found = texts(kept, 1)
+            await spool.until(lambda n=n: len(spool.samples(0)) == n)  # type: ignore[misc]
+            await spool.until(lambda: spool.events("text")[-1].text == name)  # noqa: B023
+    found = texts(spool, 1)
     assert [a for a, b in pairwise([*found, None]) if a != b] == ["a", "b", "a"]
     assert len(found) < 11
 
@@ -180,7 +180,7 @@ async def test_members_of_elements(tmp_path: Path) -> None:
         )
         await drive.server.historize_node_data_change(node, period=None, count=1000)
         begin = now_us()
-        async with collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+        async with collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.bad_channels == {**bad, "t3": gone["t3"]})
             await node.write_value(drive.values([], [3.0]))
             await until(lambda: status.bad_channels == bad | gone)
@@ -193,12 +193,12 @@ async def test_members_of_elements(tmp_path: Path) -> None:
             await node.write_value(drive.values([], [6.0, 7.0], []))
             await until(lambda: status.bad_channels == bad)
         history = await backfilled(drive.address, tags[:4], tmp_path, begin)
-    assert values(kept, 0) == [0.0] * 4
-    assert values(kept, 1) == [2.0, 5.0, 7.0]
-    assert texts(kept, 2) == ["of 1.0", "of 3.0", "of 4.0", "of 6.0"]
-    assert values(kept, 3) == [1.0, 1.0]
-    assert values(kept, 4) == [1.0]
-    assert [status for _, _, status in kept.samples(1)] == [0, NO_ELEMENT, 0, 0]
+    assert values(spool, 0) == [0.0] * 4
+    assert values(spool, 1) == [2.0, 5.0, 7.0]
+    assert texts(spool, 2) == ["of 1.0", "of 3.0", "of 4.0", "of 6.0"]
+    assert values(spool, 3) == [1.0, 1.0]
+    assert values(spool, 4) == [1.0]
+    assert [status for _, _, status in spool.samples(1)] == [0, NO_ELEMENT, 0, 0]
     assert values(history, 1)[-2:] == [5.0, 7.0]
     assert (texts(history, 2)[-2:], values(history, 3)[-2:]) == (["of 4.0", "of 6.0"], [1.0, 1.0])
 
@@ -213,11 +213,11 @@ async def test_tags_that_cannot_be_read_do_not_touch_others(tmp_path: Path) -> N
         OpcuaTag(name="number", address="i=2259", member="State"),
         OpcuaTag(name="none", address="ns=2;s=none", member="State"),
     ]
-    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
-        await kept.until(lambda: bool(kept.samples(0)))
+    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (spool, status):
+        await spool.until(lambda: bool(spool.samples(0)))
         await until(lambda: len(status.bad_channels) >= 6)
         await drive.node.write_value(drive.value(Speed=2.0, Name="b"))
-        await kept.until(lambda: values(kept, 0) == [1.0, 2.0])
+        await spool.until(lambda: values(spool, 0) == [1.0, 2.0])
         bad = dict(status.bad_channels)
     assert bad == {
         "plain": "the server has no DataTypeDefinition of ServerStatusDataType",
@@ -232,21 +232,21 @@ async def test_tags_that_cannot_be_read_do_not_touch_others(tmp_path: Path) -> N
 async def test_changed_structure_is_read_by_its_new_definition(tmp_path: Path) -> None:
     """While the session lives: the first values are Bad, then the definition is read again. None is wrong."""
     motor = [("Current", ua.ObjectIds.Double), ("Speed", ua.ObjectIds.Double)]
-    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
-        await kept.until(lambda: bool(kept.samples(4)))
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (spool, status):
+        await spool.until(lambda: bool(spool.samples(4)))
         await drive.define(motor)
         n = 100.0
         await drive.changed(drive.value(Current=-1.0, Speed=n))
-        while n not in values(kept, 0):
+        while n not in values(spool, 0):
             n += 1
-            seen = len(kept.samples(0))
+            seen = len(spool.samples(0))
             await drive.node.write_value(drive.value(Current=-1.0, Speed=n))
-            await kept.until(lambda seen=seen: len(kept.samples(0)) > seen)  # type: ignore[misc]
+            await spool.until(lambda seen=seen: len(spool.samples(0)) > seen)  # type: ignore[misc]
         await until(lambda: status.bad_channels.keys() == {"name", "third"})
     assert status.bad_channels["name"] == "the structure Motor has no member Name; it has Current, Speed"
-    assert {value for value in values(kept, 0) if value < 100} == {1.0}
-    assert kept.samples(0)[1][2] == kept.samples(3)[1][2] == BAD_TYPE
-    assert set(values(kept, 3)) == {21.0}
+    assert {value for value in values(spool, 0) if value < 100} == {1.0}
+    assert spool.samples(0)[1][2] == spool.samples(3)[1][2] == BAD_TYPE
+    assert set(values(spool, 3)) == {21.0}
 
 
 async def test_arrays_that_the_structure_no_longer_has(tmp_path: Path) -> None:
@@ -257,16 +257,16 @@ async def test_arrays_that_the_structure_no_longer_has(tmp_path: Path) -> None:
         OpcuaTag(name="axis", address=NODE, member="Axes[0].Speed"),
         OpcuaTag(name="speed", address=NODE, member="Motor.Speed"),
     ]
-    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (spool, status):
         await until(lambda: status.bad_channels.keys() == {"axis"})
         await drive.define(with_arrays=False)
         n = 100.0
         await drive.changed(drive.value_without_arrays(50.0, n))
-        while n not in values(kept, 3):
+        while n not in values(spool, 3):
             n += 1
-            seen = len(kept.samples(0))
+            seen = len(spool.samples(0))
             await drive.node.write_value(drive.value_without_arrays(50.0, n))
-            await kept.until(lambda seen=seen: len(kept.samples(0)) > seen)  # type: ignore[misc]
+            await spool.until(lambda seen=seen: len(spool.samples(0)) > seen)  # type: ignore[misc]
         await until(
             lambda: (
                 status.bad_channels
@@ -276,27 +276,27 @@ async def test_arrays_that_the_structure_no_longer_has(tmp_path: Path) -> None:
                 }
             )
         )
-    assert set(values(kept, 1)) == {21.0}
-    assert kept.samples(0)[1][2] in (BAD_TYPE, BAD_DECODING)
+    assert set(values(spool, 1)) == {21.0}
+    assert spool.samples(0)[1][2] in (BAD_TYPE, BAD_DECODING)
 
 
 async def test_value_that_does_not_fit_its_definition_is_bad(tmp_path: Path) -> None:
     """The definition is read once again, which changes nothing."""
-    async with serving() as drive, collecting(drive.address, TAGS[:3], tmp_path / "pki", **OPTIONS) as (kept, status):
-        await kept.until(lambda: bool(kept.samples(2)))
+    async with serving() as drive, collecting(drive.address, TAGS[:3], tmp_path / "pki", **OPTIONS) as (spool, status):
+        await spool.until(lambda: bool(spool.samples(2)))
         good = drive.value(Speed=2.0, Name="b")
         encoding = (await drive.data_type.read_data_type_definition()).DefaultEncodingId
         longer = ua.ExtensionObject(TypeId=encoding, Body=bytes(struct_to_binary(good.Value)) + b"\0")
         await drive.node.write_value(ua.Variant(longer, V.ExtensionObject))
-        await kept.until(lambda: len(kept.samples(0)) == 2)
+        await spool.until(lambda: len(spool.samples(0)) == 2)
         reason = "the value does not fit the data type that the server describes"
         assert status.bad_channels == dict.fromkeys(("speed", "name", "torque"), reason)
         await drive.node.write_value(good)
-        await kept.until(lambda: len(kept.samples(0)) == 3)
+        await spool.until(lambda: len(spool.samples(0)) == 3)
         assert not status.bad_channels
-    assert [status for _, _, status in kept.samples(0)] == [0, BAD_DECODING, 0]
-    assert values(kept, 0) == [1.0, 2.0]
-    assert texts(kept, 1) == ["a", None, "b"]
+    assert [status for _, _, status in spool.samples(0)] == [0, BAD_DECODING, 0]
+    assert values(spool, 0) == [1.0, 2.0]
+    assert texts(spool, 1) == ["a", None, "b"]
 
 
 async def test_members_are_read_from_history(tmp_path: Path) -> None:
@@ -321,28 +321,28 @@ async def test_members_continue_after_a_restart(killed: bool, tmp_path: Path) ->
         OpcuaTag(name="on", address=NODE, member="On", kind="discrete"),
     ]
     async with serving() as drive:
-        async with collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
-            await kept.until(lambda: bool(kept.samples(4)))
+        async with collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (spool, status):
+            await spool.until(lambda: bool(spool.samples(4)))
             await until(lambda: status.state == "degraded")
-            notes = deepcopy(kept.notes) if killed else kept.notes
+            notes = deepcopy(spool.notes) if killed else spool.notes
         await drive.node.write_value(drive.value(102.0, Speed=2.0, Name="b"))
         again = MemoryAppender(notes)
-        async with collecting(drive.address, after, tmp_path / "pki", again, **OPTIONS) as (kept, status):
+        async with collecting(drive.address, after, tmp_path / "pki", again, **OPTIONS) as (spool, status):
             n = 2
-            while 1.0 not in values(kept, 3) or values(kept, 2)[-1] >= 100:
+            while 1.0 not in values(spool, 3) or values(spool, 2)[-1] >= 100:
                 n += 1
                 await drive.node.write_value(drive.value(100.0 + n, Speed=float(n), Name=f"n{n}"))
-                await kept.until(lambda n=n: float(n) in values(kept, 0))  # type: ignore[misc]
+                await spool.until(lambda n=n: float(n) in values(spool, 0))  # type: ignore[misc]
             assert not status.bad_channels
-    first = int(values(kept, 0)[0])  # 1: what was not acknowledged comes again
+    first = int(values(spool, 0)[0])  # 1: what was not acknowledged comes again
     assert first <= 2
-    assert values(kept, 0) == [float(k) for k in range(first, n + 1)], "the members beside it miss nothing"
-    assert texts(kept, 1)[-n + 2 :] == [f"n{k}" for k in range(3, n + 1)]
-    former = [value for value in values(kept, 2) if value >= 100]
+    assert values(spool, 0) == [float(k) for k in range(first, n + 1)], "the members beside it miss nothing"
+    assert texts(spool, 1)[-n + 2 :] == [f"n{k}" for k in range(3, n + 1)]
+    former = [value for value in values(spool, 2) if value >= 100]
     assert former == [102.0 + k for k in range(len(former))]
-    assert values(kept, 2)[len(former) :] == values(kept, 0)[-len(values(kept, 2)) + len(former) :]
-    assert set(values(kept, 3)) <= {21.0, 1.0}
-    assert not kept.samples(4)
+    assert values(spool, 2)[len(former) :] == values(spool, 0)[-len(values(spool, 2)) + len(former) :]
+    assert set(values(spool, 3)) <= {21.0, 1.0}
+    assert not spool.samples(4)
 
 
 async def test_discover_lists_members(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def of_round(n: int) -> list[Any]:
     return [n, n % 2, n % 3, f"step {n}", n + 0.5 if odd else none, n + 0.75, ua.StatusCode(NO_ELEMENT), *extra]
 
 
-def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int, list[Any]]:
+def rounds(spool: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int, list[Any]]:
     """Values of each time (µs), by channel; a text holds until the next one. Raises KeyError where a channel has
     none."""
     found: list[dict[int, Any]] = []
     for channel, tag in enumerate(tags):
         samples = {
-            t: value if s < 0x8000_0000 else ua.StatusCode(s) for k in kept for t, value, s in k.samples(channel)
+            t: value if s < 0x8000_0000 else ua.StatusCode(s) for k in spool for t, value, s in k.samples(channel)
         }
-        events = [e for k in kept for e in k.events("text") if e.channel_id == channel]
+        events = [e for k in spool for e in k.events("text") if e.channel_id == channel]
         texts = {e.time: ua.StatusCode(e.status) if e.text is None else e.text for e in events}
         found.append(texts if tag.kind == "text" else samples)
     for of, tag in zip(found, tags, strict=True):
@@ -132,8 +132,8 @@ async def test_elements_of_foreign_servers(foreign: Peer, tmp_path: Path) -> Non
     first = len(ELEMENTS)
     options: dict[str, Any] = {"insecure": True, "time_out": 30.0, "backfill": False}
     address = f"opc.tcp://127.0.0.1:{foreign.port}"
-    async with collecting(address, tags, tmp_path / "pki", **options) as (kept, status):
-        await kept.until(lambda: min(len(values(kept, k)) for k in (0, *range(first, first + 4))) > 5)
+    async with collecting(address, tags, tmp_path / "pki", **options) as (spool, status):
+        await spool.until(lambda: min(len(values(spool, k)) for k in (0, *range(first, first + 4))) > 5)
         await until(lambda: status.bad_channels.keys() == {"t6", "m2.0", "m1.3", "m1"})
     assert status.bad_channels == {
         "t6": "an array has no such element as in [2].On; the first one has index 0",
@@ -141,17 +141,17 @@ async def test_elements_of_foreign_servers(foreign: Peer, tmp_path: Path) -> Non
         "m2.0": "the array has no element 2,0; the first one has index 0,0",
         "m1.3": "the array has no element 1,3; the first one has index 0,0",
     }
-    complete = rounds([kept], tags[:first])
+    complete = rounds([spool], tags[:first])
     numbers = [int(found[0]) for found in complete.values()]
     assert numbers == list(range(numbers[0], numbers[-1] + 1)), "no round is missing"
     for n, found in zip(numbers, complete.values(), strict=True):
         if n:  # before the first round, the nodes have initial values
             speed, _, _, motor_name, torque, temperature, _, _, text = of_round(n + 1)
             assert found == [n, speed, motor_name, torque, temperature, text, ua.StatusCode(NO_ELEMENT)]
-    matrix = [dict(zip(*list(zip(*kept.samples(first + place), strict=True))[:2], strict=True)) for place in range(4)]
+    matrix = [dict(zip(*list(zip(*spool.samples(first + place), strict=True))[:2], strict=True)) for place in range(4)]
     for time, n in matrix[0].items():
         if n:
             assert [of[time] for of in matrix] == [n, n + 0.25, n + 0.375, n + 0.625]
     of = list(matrix[0].values())
     assert of == [of[0] + n for n in range(len(of))], "no round is missing"
-    assert not any(values(kept, place) for place in range(first + 4, len(tags))), "the matrix does not have them"
+    assert not any(values(spool, place) for place in range(first + 4, len(tags))), "the matrix does not have them"

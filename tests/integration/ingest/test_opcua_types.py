@@ -89,13 +89,13 @@ async def stores_each_scalar(address: str, prefix: str, pki: Path) -> None:
     tags = [OpcuaTag(name=f"{name}.{kind}", address=f"{prefix}{name}", kind=kind) for name in SCALARS for kind in KINDS]
     texts = {2 * i + 1: text for i, (_, _, text) in enumerate(SCALARS.values())}
     numbers = {2 * i: number for i, (_, number, _) in enumerate(SCALARS.values()) if number is not None}
-    async with collecting(address, tags, pki, insecure=True, time_out=30.0) as (kept, status):
-        await kept.until(lambda: {e.channel_id for e in kept.events("text")} >= texts.keys())
-        await kept.until(lambda: all(kept.samples(i) for i in numbers))
+    async with collecting(address, tags, pki, insecure=True, time_out=30.0) as (spool, status):
+        await spool.until(lambda: {e.channel_id for e in spool.events("text")} >= texts.keys())
+        await spool.until(lambda: all(spool.samples(i) for i in numbers))
         await until(lambda: status.state == "degraded")
-    assert {c: e.text for e in kept.events("text") if (c := e.channel_id) in texts} == texts
-    assert {i: kept.samples(i)[0][1] for i in numbers} == numbers
-    assert {tags[e.channel_id or 0].name for e in kept.events("rounded")} == {"Int64.analog", "UInt64.analog"}
+    assert {c: e.text for e in spool.events("text") if (c := e.channel_id) in texts} == texts
+    assert {i: spool.samples(i)[0][1] for i in numbers} == numbers
+    assert {tags[e.channel_id or 0].name for e in spool.events("rounded")} == {"Int64.analog", "UInt64.analog"}
     assert status.bad_channels == {
         f"{name}.analog": f'a {name}, which is not a number: set kind = "text"'
         for name, (_, number, _) in SCALARS.items()
@@ -128,15 +128,15 @@ async def test_standard_variables_of_foreign_servers_are_stored(name: str, tmp_p
     async with (
         peer(name, tmp_path / "peer", 1, "200") as server,
         collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", insecure=True, time_out=30.0) as (
-            kept,
+            spool,
             status,
         ),
     ):
-        await kept.until(lambda: all(kept.samples(i) for i in range(3)))
-        await kept.until(lambda: {e.channel_id for e in kept.events("text")} == {3, 4, 5})
+        await spool.until(lambda: all(spool.samples(i) for i in range(3)))
+        await spool.until(lambda: {e.channel_id for e in spool.events("text")} == {3, 4, 5})
         assert not status.bad_channels
-    assert kept.samples(2)[0][1] == 0, "running"
-    found = {tags[e.channel_id or 0].name: e.text for e in kept.events("text")}
+    assert spool.samples(2)[0][1] == 0, "running"
+    found = {tags[e.channel_id or 0].name: e.text for e in spool.events("text")}
     assert found["Element"] == "Failed"
     assert found["LocalizedText"] == ""
     assert datetime.fromisoformat(found["DateTime"] or "").tzinfo is UTC
@@ -156,35 +156,35 @@ async def test_non_numeric_values_are_handled_by_type(tmp_path: Path) -> None:
     async with serving() as (address, nodes):
         options: dict[str, Any] = {"insecure": True, "backfill": False}
         first = MemoryAppender()
-        async with collecting(address, TAGS, tmp_path / "pki", kept=first, **options) as (kept, status):
-            await kept.until(lambda: bool(kept.samples(5)))
+        async with collecting(address, TAGS, tmp_path / "pki", spool=first, **options) as (spool, status):
+            await spool.until(lambda: bool(spool.samples(5)))
             for n in range(1, 6):
                 await nodes["array"].write_value(ua.Variant([float(n)], V.Double))
                 await nodes["large"].write_value(ua.Variant(LARGE + 2 * n, V.UInt64))
                 await nodes["exact"].write_value(ua.Variant(LARGE + n, V.Int64))
-                seen = len(kept.samples(2))
-                await kept.until(lambda seen=seen: len(kept.samples(2)) > seen)  # type: ignore[misc]
-            texts = {c: [e.text for e in kept.events("text") if e.channel_id == c] for c in (0, 1)}
+                seen = len(spool.samples(2))
+                await spool.until(lambda seen=seen: len(spool.samples(2)) > seen)  # type: ignore[misc]
+            texts = {c: [e.text for e in spool.events("text") if e.channel_id == c] for c in (0, 1)}
             assert texts == {0: ["läuft"], 1: [str(LARGE + n) for n in range(6)]}
-            assert [e.channel_id for e in kept.events("rounded")] == [2], "once"
-            assert not kept.samples(3)
+            assert [e.channel_id for e in spool.events("rounded")] == [2], "once"
+            assert not spool.samples(3)
             assert status.state == "degraded"
             assert status.bad_channels == {
                 "array": "an array of Double: the column index reads an element",
                 "name": 'a QualifiedName, which is not a number: set kind = "text"',
             }
-            assert sorted((g.channel_ids, g.reason, g.to_time) for g in kept.gaps()) == [
+            assert sorted((g.channel_ids, g.reason, g.to_time) for g in spool.gaps()) == [
                 ((3,), "undecodable", None),
                 ((4,), "undecodable", None),
             ]
-            assert sorted(e.channel_id or 0 for e in kept.events("channel_state")) == [3, 4], "once each"
+            assert sorted(e.channel_id or 0 for e in spool.events("channel_state")) == [3, 4], "once each"
         second = MemoryAppender(first.notes)
-        async with collecting(address, TAGS, tmp_path / "pki", kept=second, **options) as (kept, status):
+        async with collecting(address, TAGS, tmp_path / "pki", spool=second, **options) as (spool, status):
             await until(lambda: status.state == "degraded")
             assert set(status.bad_channels) == {"array", "name"}, "known from before"
             await nodes["array"].write_value(ua.Variant(7.0, V.Double))
-            await kept.until(lambda: any(e.text == "good" for e in kept.events("channel_state")))
-            assert [v for _, v, _ in kept.samples(3)] == [7.0]
-            (gap,) = [g for g in kept.gaps() if g.channel_ids == (3,)]
-            assert gap.to_time == kept.samples(3)[0][0]
+            await spool.until(lambda: any(e.text == "good" for e in spool.events("channel_state")))
+            assert [v for _, v, _ in spool.samples(3)] == [7.0]
+            (gap,) = [g for g in spool.gaps() if g.channel_ids == (3,)]
+            assert gap.to_time == spool.samples(3)[0][0]
             assert set(status.bad_channels) == {"name"}

@@ -183,8 +183,8 @@ async def test_opcua_samples_around_a_change_of_node(ahead: float, database: Dat
         assert conflicts == 0
 
 
-def versions_read(kept: MemoryAppender) -> list[tuple[int | None, int, int]]:
-    return [(event.channel_id, event.detail["version"], event.time) for event in kept.events("version_read")]
+def versions_read(appended: MemoryAppender) -> list[tuple[int | None, int, int]]:
+    return [(event.channel_id, event.detail["version"], event.time) for event in appended.events("version_read")]
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ async def collecting(
     address: str,
     tag: OpcuaTag,
     folder: Path,
-    kept: MemoryAppender,
+    appended: MemoryAppender,
     backfill_spool: MemoryAppender | None = None,
     versions: Mapping[int, int] | None = None,
     source: Callable[[OpcuaTag], OpcuaSource] | None = None,
@@ -200,7 +200,7 @@ async def collecting(
     described = configured(address, [tag]) if source is None else source(tag)
     status = SourceStatus(1, "ua", "opcua", address, 1)
     collector = Collector(
-        described, {"t": 5}, status, kept, folder / "pki", backfill_spool or MemoryAppender(), versions or {}
+        described, {"t": 5}, status, appended, folder / "pki", backfill_spool or MemoryAppender(), versions or {}
     )
     async with running(collector.run()):
         await until(lambda: status.state == "connected")
@@ -209,22 +209,22 @@ async def collecting(
 
 async def test_old_first_value_gets_the_time_of_the_change(tmp_path: Path) -> None:
     """Also in the next process, which subscribes anew; once it changes it has its own time."""
-    kept = MemoryAppender()
+    appended = MemoryAppender()
     async with serving(tmp_path / "server") as (server, address):
         old = now_us() - _LONG_AGO
         await server.write(0, 20.0, now_us(), 0)
         await server.write(1, 290.0, old, 0)
-        async with collecting(address, CELSIUS, tmp_path, kept) as collector:
-            await kept.until(lambda: bool(kept.samples(5)))
+        async with collecting(address, CELSIUS, tmp_path, appended) as collector:
+            await appended.until(lambda: bool(appended.samples(5)))
             collector.configure(configured(address, [KELVIN]), {"t": 5}, {5: 1})
-            await kept.until(lambda: len(kept.samples(5)) == 2)
-        [(channel, version, since)] = versions_read(kept)
+            await appended.until(lambda: len(appended.samples(5)) == 2)
+        [(channel, version, since)] = versions_read(appended)
         assert (channel, version) == (5, 1)
-        assert kept.samples(5)[0][0] < since <= now_us()
-        assert kept.samples(5)[1] == (since, 290.0, 0)
-        [source_times] = kept.events("time_source")
+        assert appended.samples(5)[0][0] < since <= now_us()
+        assert appended.samples(5)[1] == (since, 290.0, 0)
+        [source_times] = appended.events("time_source")
         assert (source_times.channel_id, source_times.text, source_times.detail) == (5, "change", {"source_time": old})
-        notes = {name: text for name, text in kept.notes.items() if not name.startswith("opcua:")}
+        notes = {name: text for name, text in appended.notes.items() if not name.startswith("opcua:")}
         again = MemoryAppender(notes)
         async with collecting(address, KELVIN, tmp_path, again, versions={5: 1}):
             await again.until(lambda: bool(again.samples(5)))
@@ -238,35 +238,37 @@ async def test_old_first_value_gets_the_time_of_the_change(tmp_path: Path) -> No
 
 async def test_recreated_subscription_keeps_times_unless_the_unit_changes(tmp_path: Path) -> None:
     """A server that starts anew sends a value of long ago again; another unit makes another quantity of it."""
-    port, old, kept = free_port(), now_us() - _LONG_AGO, MemoryAppender()
+    port, old, appended = free_port(), now_us() - _LONG_AGO, MemoryAppender()
     edits: list[dict[str, Any]] = [{}, {"description": "of the drum"}, {"interval": 0.3}, {"unit": "K"}, {"unit": "°F"}]
     times = []
     for version, edit in enumerate(edits):
-        tag, kept = replace(CELSIUS, **edit), MemoryAppender(kept.notes)
+        tag, appended = replace(CELSIUS, **edit), MemoryAppender(appended.notes)
         async with simulated_server(_OPCUA, tmp_path / "server", port) as server:
             await server.write(0, 20.0, old, 0)
             versions = {5: version} if version else {}
-            async with collecting(f"opc.tcp://127.0.0.1:{port}/", tag, tmp_path, kept, versions=versions) as collector:
-                await kept.until(lambda kept=kept: bool(kept.samples(5)))  # type: ignore[misc]
+            async with collecting(
+                f"opc.tcp://127.0.0.1:{port}/", tag, tmp_path, appended, versions=versions
+            ) as collector:
+                await appended.until(lambda appended=appended: bool(appended.samples(5)))  # type: ignore[misc]
                 if edit == {"unit": "K"}:  # once more, of an item that lives
                     edited = configured(f"opc.tcp://127.0.0.1:{port}/", [replace(tag, **edits[4])])
                     collector.configure(edited, {"t": 5}, {5: 4})
-                    await kept.until(lambda kept=kept: len(versions_read(kept)) == 2)  # type: ignore[misc]
+                    await appended.until(lambda appended=appended: len(versions_read(appended)) == 2)  # type: ignore[misc]
                     await server.write(0, 21.0, now_us(), 0)
-                    await kept.until(lambda kept=kept: len(kept.samples(5)) == 2)  # type: ignore[misc]
-        times.append(kept.samples(5)[0][0])
-        source_times = [event.detail.get("source_time") for event in kept.events("time_source")]
+                    await appended.until(lambda appended=appended: len(appended.samples(5)) == 2)  # type: ignore[misc]
+        times.append(appended.samples(5)[0][0])
+        source_times = [event.detail.get("source_time") for event in appended.events("time_source")]
         assert source_times[:1] == ([old] if edit == {"unit": "K"} else [])
-        assert [v for _, v, _ in versions_read(kept)] == {0: [], 3: [3, 4], 4: []}.get(version, [version])
+        assert [v for _, v, _ in versions_read(appended)] == {0: [], 3: [3, 4], 4: []}.get(version, [version])
         if edit == {"unit": "K"}:
-            assert times[-1] == versions_read(kept)[0][2]
+            assert times[-1] == versions_read(appended)[0][2]
     assert [time == old for time in times] == [True, True, True, False, True]
 
 
 @pytest.mark.parametrize("ahead", (0.0, -3.0, 3.0))
 async def test_time_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> None:
     """All that was published while the item of one node went and that of the other came is stored, or in the gap."""
-    kept, published = MemoryAppender(), list[int]()
+    appended, published = MemoryAppender(), list[int]()
 
     def with_interval(tag: OpcuaTag) -> OpcuaSource:
         return configured(address, [replace(tag, interval=0.5)])
@@ -282,15 +284,15 @@ async def test_time_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> 
     async with (
         serving(tmp_path / "server") as (server, address),
         running(both(server)),
-        collecting(address, CELSIUS, tmp_path, kept, source=with_interval) as collector,
+        collecting(address, CELSIUS, tmp_path, appended, source=with_interval) as collector,
     ):
-        await kept.until(lambda: len(kept.samples(5)) > 50)
+        await appended.until(lambda: len(appended.samples(5)) > 50)
         collector.configure(with_interval(KELVIN), {"t": 5}, {5: 1})
-        await kept.until(lambda: bool(versions_read(kept)))
-        n = len(kept.samples(5))
-        await kept.until(lambda: len(kept.samples(5)) > n + 100)
-    stored = {time for time, _, _ in kept.samples(5)}
-    gaps = {(g.from_time): g for g in kept.gaps() if g.channel_ids == (5,)}
+        await appended.until(lambda: bool(versions_read(appended)))
+        n = len(appended.samples(5))
+        await appended.until(lambda: len(appended.samples(5)) > n + 100)
+    stored = {time for time, _, _ in appended.samples(5)}
+    gaps = {(g.from_time): g for g in appended.gaps() if g.channel_ids == (5,)}
     (gap,) = gaps.values()
     assert (gap.reason, gap.detail) == ("stopped", "read from another node")
     assert gap.to_time is not None
@@ -301,18 +303,18 @@ async def test_time_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> 
 
 
 async def test_changed_unit_of_a_node_keeps_late_values(tmp_path: Path) -> None:
-    kept = MemoryAppender()
+    appended = MemoryAppender()
     async with serving(tmp_path / "server") as (server, address):
-        async with collecting(address, CELSIUS, tmp_path, kept) as collector:
+        async with collecting(address, CELSIUS, tmp_path, appended) as collector:
             await server.write(0, 20.0, now_us(), 0)
-            await kept.until(lambda: len(kept.samples(5)) == 2)
+            await appended.until(lambda: len(appended.samples(5)) == 2)
             sampled = now_us()
             collector.configure(configured(address, [replace(CELSIUS, unit="K")]), {"t": 5}, {5: 1})
-            await kept.until(lambda: bool(versions_read(kept)))
+            await appended.until(lambda: bool(versions_read(appended)))
             await server.write(0, 21.0, sampled, 0)
-            await kept.until(lambda: len(kept.samples(5)) == 3)
-        assert kept.samples(5)[-1] == (sampled, 21.0, 0)
-        assert kept.events("time_source") == []
+            await appended.until(lambda: len(appended.samples(5)) == 3)
+        assert appended.samples(5)[-1] == (sampled, 21.0, 0)
+        assert appended.events("time_source") == []
 
 
 @pytest.mark.parametrize("channels", (None, [5]))
@@ -323,14 +325,14 @@ async def test_history_of_another_node_is_not_backfilled(channels: list[int] | N
         for second in range(-5, 5):
             await server.write(1, 290.0 + second, change + second * 1_000_000, 0)
         gap = [change - 60_000_000, change + 60_000_000, "disconnected", channels]
-        kept, backfill_spool = (
+        appended, backfill_spool = (
             MemoryAppender({"backfill:1": json.dumps([gap]), "versions:1": json.dumps({"5": [1, change]})}),
             MemoryAppender(),
         )
-        async with collecting(address, KELVIN, tmp_path, kept, backfill_spool, {5: 1}):
-            await kept.until(lambda: "backfill:1" not in kept.notes)
+        async with collecting(address, KELVIN, tmp_path, appended, backfill_spool, {5: 1}):
+            await appended.until(lambda: "backfill:1" not in appended.notes)
         assert [value for _, value, _ in backfill_spool.samples(5)] == [290.0 + second for second in range(5)]
-        remains = [gap for gap in kept.gaps() if gap.channel_ids == (5,)]
+        remains = [gap for gap in appended.gaps() if gap.channel_ids == (5,)]
         assert [(gap.to_time, gap.detail) for gap in remains] == [(change, "not in the history")]
         assert not remains[0].backfilled
 

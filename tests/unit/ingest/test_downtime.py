@@ -42,10 +42,10 @@ async def test_kill_is_dated_by_the_last_sample_and_stop_by_its_own_time(tmp_pat
 
 
 async def test_kill_before_the_first_sample_after_a_stop_is_still_the_stop() -> None:
-    kept = MemoryAppender()
-    await kept.note(Downtime(1, kept).notes(T0))
-    await Downtime(1, kept).record_stop(T0)
-    again = MemoryAppender(kept.notes)
+    appended = MemoryAppender()
+    await appended.note(Downtime(1, appended).notes(T0))
+    await Downtime(1, appended).record_stop(T0)
+    again = MemoryAppender(appended.notes)
     assert Downtime(1, again).interruption() == (T0, "stopped")
     assert Downtime(1, MemoryAppender(again.notes)).interruption() == (T0, "stopped")
 
@@ -53,8 +53,8 @@ async def test_kill_before_the_first_sample_after_a_stop_is_still_the_stop() -> 
 async def test_idle_time_is_noted_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    kept = MemoryAppender()
-    listening = Downtime(1, kept)
+    appended = MemoryAppender()
+    listening = Downtime(1, appended)
     await listening.touch(T0)
     now = 100.9
     await listening.touch(T0 + 1)
@@ -69,9 +69,9 @@ async def test_idle_time_is_noted_at_most_once_a_second(monkeypatch: pytest.Monk
 
 
 async def test_source_without_samples_was_not_interrupted() -> None:
-    kept = MemoryAppender()
-    await Downtime(1, kept).record_stop(T0)
-    assert Downtime(1, MemoryAppender(kept.notes)).interruption() is None
+    appended = MemoryAppender()
+    await Downtime(1, appended).record_stop(T0)
+    assert Downtime(1, MemoryAppender(appended.notes)).interruption() is None
 
 
 class _Refusing(MemoryAppender):

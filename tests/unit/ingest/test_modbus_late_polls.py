@@ -48,12 +48,12 @@ def polls(rounds: Sequence[Sequence[float]], intervals: Sequence[float]) -> Iter
 
 
 async def _told(made: Sequence[Poll], intervals: Sequence[float], together: Sequence[bool]) -> MemoryAppender:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     writer = PollWriter(
         SourceStatus(1, "plc", "modbus", "", 2 * BLOCKS),
         np.arange(2 * BLOCKS, dtype=np.int32),
         [interval for interval in intervals for _ in range(2)],
-        kept,
+        spool,
         0,
     )
     running = asyncio.create_task(writer.run())
@@ -65,22 +65,22 @@ async def _told(made: Sequence[Poll], intervals: Sequence[float], together: Sequ
         await writer.wait_for_room()
     writer.stop()
     await running
-    return kept
+    return spool
 
 
 def told(rounds: Sequence[Sequence[float]], intervals: Sequence[float], together: Sequence[bool]) -> tuple[Any, ...]:
     """Each channel's samples, the round that each was in ends, and gaps."""
     made = list(polls(rounds, intervals))
     reads = [[each.columns() for each in poll.rounds] for poll in made]
-    kept = asyncio.run(_told(made, intervals, together))
+    spool = asyncio.run(_told(made, intervals, together))
     had: dict[int, list[tuple[int, int]]] = {c: [(0, 0)] for c in range(2 * BLOCKS)}
     for read in reads:
         for tags, at in read:
             for tag, when in zip(tags.tolist(), at.tolist(), strict=True):
                 had[tag].append((when, int(at.max())))
     for c, times in had.items():
-        assert [t for t, _ in times[1:]] == [t for t, _, _ in kept.samples(c)]
-    return had, kept.gaps()
+        assert [t for t, _ in times[1:]] == [t for t, _, _ in spool.samples(c)]
+    return had, spool.gaps()
 
 
 def of(channel: int, gaps: Sequence[Gap]) -> list[tuple[int, int]]:

@@ -31,17 +31,17 @@ def poll(at: int, blocks: Iterable[int] = ALL) -> Poll:
 
 
 async def told(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tuple[MemoryAppender, list[Gap]]:
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     status = SourceStatus(1, "plc", "modbus", "", N)
-    writer = PollWriter(status, np.arange(1, N + 1, dtype=np.int32), list(intervals), kept, 0)
+    writer = PollWriter(status, np.arange(1, N + 1, dtype=np.int32), list(intervals), spool, 0)
     running = asyncio.create_task(writer.run())
     for each in polls:
         writer.add(each)
         await asyncio.sleep(0)
     writer.stop()
     await running
-    assert sum(len(notes) for notes in kept.notes.values()) < 200
-    return kept, [gap for batch in kept.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+    assert sum(len(notes) for notes in spool.notes.values()) < 200
+    return spool, [gap for batch in spool.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
 
 
 def at_rest(last: int) -> list[Poll]:
@@ -80,15 +80,15 @@ async def test_slowly_polled_channels_are_not_missing_with_the_others() -> None:
 
 async def told_together(*polls: Poll) -> MemoryAppender:
     """The disk was busy: all of them wait."""
-    kept = MemoryAppender()
+    spool = MemoryAppender()
     writer = PollWriter(
-        SourceStatus(1, "plc", "modbus", "", N), np.arange(1, N + 1, dtype=np.int32), [1.0] * N, kept, 0
+        SourceStatus(1, "plc", "modbus", "", N), np.arange(1, N + 1, dtype=np.int32), [1.0] * N, spool, 0
     )
     for each in polls:
         writer.add(each)
     writer.stop()
     await writer.run()
-    return kept
+    return spool
 
 
 def starved(seed: int) -> list[Poll]:
@@ -114,16 +114,16 @@ def starved(seed: int) -> list[Poll]:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_blocks_that_were_silent_for_different_times_share_the_gaps_of_a_stall(seed: int) -> None:
-    kept, _ = await told(*starved(seed))
-    rows = {(channel, gap.from_time) for gap in kept.gaps() for channel in gap.channel_ids or (None,)}
+    spool, _ = await told(*starved(seed))
+    rows = {(channel, gap.from_time) for gap in spool.gaps() for channel in gap.channel_ids or (None,)}
     assert 1 <= len(rows) <= 30, "a channel each were 5000 and more"
-    missing = sum((gap.to_time or 0) - gap.from_time for gap in kept.gaps())
+    missing = sum((gap.to_time or 0) - gap.from_time for gap in spool.gaps())
     assert missing >= 45 * SECOND
 
 
 async def test_lateness_of_polls_in_one_batch_is_relative_to_the_previous_poll() -> None:
-    kept = await told_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
-    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+    spool = await told_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         (None, 4 * SECOND + 39_000, 9 * SECOND + 39_000)
     ]
 
@@ -132,8 +132,8 @@ async def test_pace_applies_from_the_poll_that_reported_it() -> None:
     """The silence before it is on record; what came before is not judged by it, though it was written later."""
     late = poll(16 * SECOND)
     late.paces.append((range(N), 6.0))
-    kept = await told_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
-    assert [(gap.from_time, gap.to_time) for gap in kept.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
+    spool = await told_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
+    assert [(gap.from_time, gap.to_time) for gap in spool.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
 
 
 async def test_ended_pace_excuses_no_later_silence() -> None:
@@ -146,16 +146,16 @@ async def test_ended_pace_excuses_no_later_silence() -> None:
         for tags, when in zip(*(np.split(column, 20) for column in rest.rounds[0].columns()), strict=True):
             made.read(tags, int(when[0]))
         made.at = rest.at
-    kept = await told_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
-    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+    spool = await told_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         (None, 20 * SECOND + 19_000, 22 * SECOND + 39_000),
         (None, 23 * SECOND + 19_000, 30 * SECOND + 39_000),
     ]
 
 
 async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
-    kept = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
-    assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+    spool = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
+    assert [(gap.reason, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
     ]
 
@@ -236,5 +236,5 @@ async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> Non
 async def test_text_with_undecodable_bytes_is_uncertain() -> None:
     first, second = poll(SECOND), poll(2 * SECOND)
     first.texts, second.texts = [(0, SECOND, "AUTO")], [(0, 2 * SECOND, "AUT\ufffd")]
-    kept, _ = await told(first, second)
-    assert [(event.text, event.status) for event in kept.events("text")] == [("AUTO", 0), ("AUT\ufffd", 0x40000000)]
+    spool, _ = await told(first, second)
+    assert [(event.text, event.status) for event in spool.events("text")] == [("AUTO", 0), ("AUT\ufffd", 0x40000000)]

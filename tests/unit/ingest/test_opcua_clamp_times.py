@@ -74,13 +74,13 @@ def test_each_replaced_timestamp_is_recorded() -> None:
 
 async def test_next_process_knows_that_clamping_ended() -> None:
     """What is older stays another node's, as for the history."""
-    kept = MemoryAppender()
-    versions = ChannelVersions("s", 1, kept)
+    spool = MemoryAppender()
+    versions = ChannelVersions("s", 1, spool)
     versions.start(10, 1, START, new_address=True)
     versions.start(11, 1, START, new_address=True)
     await versions.flush()
     await versions.floor_reached({10: START})
-    again = ChannelVersions("s", 1, MemoryAppender(kept.notes))
+    again = ChannelVersions("s", 1, MemoryAppender(spool.notes))
     assert (again.pending_floor(10), again.floor(10)) == (0, START)
     assert (again.pending_floor(11), again.floor(11)) == (START, START)
     again.start(10, 2, START + SECOND)
