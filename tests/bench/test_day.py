@@ -18,8 +18,8 @@ HOURS = 4.5
 async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
     """From 22:00 on: the hours before midnight are packed when their time is over, and then the day is sealed."""
     lines: list[str] = []
-    asked = DayOptions(CHANNELS, 1 / 10, HOURS, 14.0, 22, 2**30)  # on a busy machine packing steps back
-    found = await measure(asked, tmp_path, None, lines.append)
+    options = DayOptions(CHANNELS, 1 / 10, HOURS, 14.0, 22, 2**30)  # on a busy machine packing steps back
+    found = await measure(options, tmp_path, None, lines.append)
     assert found.ended == "end of the day"
     assert found.checked is not None
     assert (found.checked.wrong, found.checked.failed_jobs) == ([], {})

@@ -43,17 +43,17 @@ def _channels(appliance: Appliance) -> dict[str, int]:
     (size,) = (panel["id"] for panel in Library().dashboard("plantlog-plant").panels() if panel["title"] == "Size")
     times = {"since": (now_us() - 60 * SECOND) // 1000, "until": now_us() // 1000}
 
-    def asked(what: str, **question: object) -> list[list[object]]:
+    def columns(what: str, **question: object) -> list[list[object]]:
         body = json.dumps({"dashboard": "plantlog-plant", **times, **question}).encode()
         request = urllib.request.Request(f"{address}api/{what}", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             (frame,) = json.load(answer).values()
             return frame["columns"]  # type: ignore[no-any-return]
 
-    plants, ids, _ = asked("variable", variable="installation")
+    plants, ids, _ = columns("variable", variable="installation")
     chosen = {"area": ["$__all"]}
     return {
-        str(plant): int(str(asked("query", panel=size, variables=chosen | {"installation": [id_]})[0][0]))
+        str(plant): int(str(columns("query", panel=size, variables=chosen | {"installation": [id_]})[0][0]))
         for plant, id_ in zip(plants, ids, strict=True)
     }
 

@@ -58,7 +58,7 @@ async def runs(owner: Connection, job: str) -> list[tuple[str | None, int | None
     return [tuple(row) for row in rows]
 
 
-def told(state: Path, database: Database, port: int) -> Path:
+def configured_state(state: Path, database: Database, port: int) -> Path:
     """A state folder and a configuration for a maintenance process."""
     (state / "secrets").mkdir(parents=True, exist_ok=True)
     (state / "secrets" / "maintenance.dsn").write_text(database.maintenance_dsn)
@@ -282,7 +282,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
     await pack_days(owner)
     await add_plant(owner, *range(2, 12))
     whole = await sample_counts(owner)
-    state = told(tmp_path / "state", database, free_ports(5))
+    state = configured_state(tmp_path / "state", database, free_ports(5))
 
     async def packing() -> bool:
         return bool(await owner.fetchval("SELECT EXISTS (SELECT FROM plant.samples_packed)"))
@@ -311,7 +311,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
 async def test_status_shows_a_run_that_was_made_by_hand(owner: Connection, database: Database, tmp_path: Path) -> None:
     port = free_ports(5)
     state = claimed(tmp_path / "state")
-    told(state.root, database, port)
+    configured_state(state.root, database, port)
     state.dsn_file("reader").write_text(database.reader_dsn)
     Running("demo", HealthOptions(port=port), ("maintenance",)).save(state)
     monitor = StatusMonitor(state)
@@ -338,7 +338,7 @@ async def test_two_maintenance_processes_do_each_job_once(
     await add_plant(owner, *range(2, 10))
     await set_retention(owner, "fast", raw=5)
     ports = [free_ports(5), free_ports(5)]
-    states = [told(tmp_path / str(port), database, port) for port in ports]
+    states = [configured_state(tmp_path / str(port), database, port) for port in ports]
 
     async def vacuumed_size() -> bool:
         text = [await asyncio.to_thread(_health, port) for port in ports]

@@ -85,7 +85,7 @@ class Plant:
 
 
 @pytest.fixture
-async def here(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+async def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     # Nothing is started here: the processes count as those of this checkout.
     monkeypatch.setattr("ops.appliance.supervisor.Supervisor.is_own", lambda self: True)
     plant = Plant(database, tmp_path)
@@ -99,27 +99,27 @@ _DATABASE = (
 )
 
 
-async def test_unchanged_files_have_an_empty_plan(here: Plant) -> None:
-    assert not await here.plan()
-    here.write(f"# the same\n{_CONFIGURATION}", _PLC)
-    assert not await here.plan()
+async def test_unchanged_files_have_an_empty_plan(site: Plant) -> None:
+    assert not await site.plan()
+    site.write(f"# the same\n{_CONFIGURATION}", _PLC)
+    assert not await site.plan()
 
 
-async def test_plan_masks_secrets_in_urls(here: Plant) -> None:
-    here.write(_CONFIGURATION + '[notify]\nwebhook = "https://u:geheim@h:8/a?key=SECRET1"\n', _PLC)
-    plan = await here.plan()
+async def test_plan_masks_secrets_in_urls(site: Plant) -> None:
+    site.write(_CONFIGURATION + '[notify]\nwebhook = "https://u:geheim@h:8/a?key=SECRET1"\n', _PLC)
+    plan = await site.plan()
     assert '[notify] webhook: none → "https://***@h:8/a?***"' in plan.lines()
     assert plan.to_json()["options"]["[notify] webhook"] == [None, "https://***@h:8/a?***"]
-    await here.up(plan)
-    here.write(_CONFIGURATION + '[notify]\nwebhook = "https://h/a?key=SECRET2"\n', _PLC)
-    assert list((await here.plan()).lines()) == ['[notify] webhook: "https://***@h:8/a?***" → "https://h/a?***"']
+    await site.up(plan)
+    site.write(_CONFIGURATION + '[notify]\nwebhook = "https://h/a?key=SECRET2"\n', _PLC)
+    assert list((await site.plan()).lines()) == ['[notify] webhook: "https://***@h:8/a?***" → "https://h/a?***"']
 
 
-async def test_plan_prints_options_as_they_are_written(here: Plant) -> None:
+async def test_plan_prints_options_as_they_are_written(site: Plant) -> None:
     default, fast = '[retention.default]\nraw = "90d"\n', '[retention.fast]\nraw = "7d"\nminute = "forever"\n'
     budget = '[storage]\ndisk_budget = "200 GiB"\n'
-    here.write(f'{_CONFIGURATION}poll_interval = "500ms"\n{budget}{default}{fast}', _PLC)
-    plan = await here.plan()
+    site.write(f'{_CONFIGURATION}poll_interval = "500ms"\n{budget}{default}{fast}', _PLC)
+    plan = await site.plan()
     assert [line for line in plan.lines() if line.startswith("[")] == [
         '[retention] default raw: "forever" → "90d"',
         '[retention] fast raw: none → "7d"',
@@ -129,14 +129,14 @@ async def test_plan_prints_options_as_they_are_written(here: Plant) -> None:
     assert plan.to_json()["options"]["[retention] default raw"] == [None, 7776000.0]
 
 
-async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
-    before = await rows(here.database, _DATABASE)
-    here.write(
+async def test_plan_names_every_change_and_changes_nothing(site: Plant) -> None:
+    before = await rows(site.database, _DATABASE)
+    site.write(
         _CONFIGURATION.replace("1503", "1504") + "[writer]\nconnections = 3\n",
         "name,address,unit,hi\na,holding:0,K,9\nbb,holding:1,,\ne,holding:7,,\n",
         "name,address\nx,holding:0\nc,holding:2\n",
     )
-    plan = await here.plan(TagDecisions(same_quantity=("c",)))
+    plan = await site.plan(TagDecisions(same_quantity=("c",)))
     assert list(plan.lines()) == [
         "source other: changed (address tcp://127.0.0.1:1503 → tcp://127.0.0.1:1504)",
         "~ c: source plc → other (the same quantity)",
@@ -155,30 +155,30 @@ async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
     assert not plan.tags_only
     assert plan.counts() == {"added": 2, "retired": 2, "moved": 1, "changed": 1, "sources": 1, "options": 1}
     assert plan.to_json()["sources"]["plc"]["changed"] == {"a": {"hi": [None, 9.0]}}
-    assert await rows(here.database, _DATABASE) == before
-    await here.up(plan, TagDecisions(same_quantity=("c",)))
-    assert not await here.plan()
+    assert await rows(site.database, _DATABASE) == before
+    await site.up(plan, TagDecisions(same_quantity=("c",)))
+    assert not await site.plan()
 
 
-async def test_plan_names_the_default_that_an_option_goes_back_to(here: Plant) -> None:
+async def test_plan_names_the_default_that_an_option_goes_back_to(site: Plant) -> None:
     other = "name,address,type,word_order,unit_id,alarm_bad\nx,holding:0,float32,{}\n"
-    here.write(_CONFIGURATION, _PLC, other.format("CDAB,7,true"))
-    await here.up(decisions=TagDecisions(same_quantity=("*",)))
-    here.write(_CONFIGURATION, _PLC, other.format(",,"))
-    (line,) = (await here.plan(TagDecisions(same_quantity=("*",)))).lines()
+    site.write(_CONFIGURATION, _PLC, other.format("CDAB,7,true"))
+    await site.up(decisions=TagDecisions(same_quantity=("*",)))
+    site.write(_CONFIGURATION, _PLC, other.format(",,"))
+    (line,) = (await site.plan(TagDecisions(same_quantity=("*",)))).lines()
     assert line == (
         "~ x: alarm_bad True → False (default), unit_id 7 → 1 (default), word_order CDAB → ABCD (default) "
         "(the same quantity)"
     )
 
 
-async def test_tags_restart_nothing(here: Plant) -> None:
-    here.write(_CONFIGURATION, _PLC + "e,holding:9,,\n")
-    plan = await here.plan()
+async def test_tags_restart_nothing(site: Plant) -> None:
+    site.write(_CONFIGURATION, _PLC + "e,holding:9,,\n")
+    plan = await site.plan()
     assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
     assert plan.tags_only
-    here.write(f"{_CONFIGURATION}poll_interval = '2s'\n", _PLC + "e,holding:9,,\n")
-    plan = await here.plan()
+    site.write(f"{_CONFIGURATION}poll_interval = '2s'\n", _PLC + "e,holding:9,,\n")
+    plan = await site.plan()
     assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
     assert not plan.tags_only, "an option of a source"
 
@@ -201,92 +201,92 @@ def test_summary_prints_addresses_that_clients_can_use(tmp_path: Path) -> None:
         assert "http://[::1]:9103/health" in text
 
 
-async def test_maintenance_restarts_with_another_certificate_which_it_reports(here: Plant) -> None:
+async def test_maintenance_restarts_with_another_certificate_which_it_reports(site: Plant) -> None:
     https = _CONFIGURATION + '[viewer]\nhost = "0.0.0.0"\n'
-    here.write(https, _PLC)
-    restarts, closed = (await here.plan()).effects()
+    site.write(https, _PLC)
+    restarts, closed = (await site.plan()).effects()
     assert restarts == "restarts: maintenance, viewer"
     assert "the dashboards are closed until `plantlog user add" in closed
-    await here.up()
-    folder = here.deployment.config.parent
+    await site.up()
+    folder = site.deployment.config.parent
     certificate, key = make(folder / "pki")
-    here.write(f'{https}[tls]\ncertificate_file = "{pem(certificate)}"\nkey_file = "{key}"\n', _PLC)
-    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
-    await here.up()
-    here.write(here.deployment.config.read_text().replace("0.0.0.0", "127.0.0.1"), _PLC)
-    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
+    site.write(f'{https}[tls]\ncertificate_file = "{pem(certificate)}"\nkey_file = "{key}"\n', _PLC)
+    assert "restarts: maintenance, viewer" in (await site.plan()).effects()
+    await site.up()
+    site.write(site.deployment.config.read_text().replace("0.0.0.0", "127.0.0.1"), _PLC)
+    assert "restarts: maintenance, viewer" in (await site.plan()).effects()
 
 
-async def test_plan_names_what_backups_need(here: Plant) -> None:
+async def test_plan_names_what_backups_need(site: Plant) -> None:
     """PostgreSQL restarts to archive, once."""
-    here.state.external_database_marker.unlink()
-    folder = here.deployment.config.parent
-    await here.up()
+    site.state.external_database_marker.unlink()
+    folder = site.deployment.config.parent
+    await site.up()
     secret = folder / "passphrase"
     secret.write_text("0123456789abcdef0123456789abcdef")
     secret.chmod(0o600)
     backup = f'[backup]\nrepository = "{folder}/backup"\npassphrase_file = "{secret}"\n'
-    here.write(_CONFIGURATION + backup, _PLC)
-    assert list((await here.plan()).effects()) == ["restarts: postgres"]
-    ArchiveSettings(f"{folder}/backup", "", 30, 1, archiving=True).save(here.state.root / "postgres" / ARCHIVE_FILE)
-    await here.up()
-    assert not await here.plan()
-    here.write(_CONFIGURATION, _PLC)
-    assert "restarts: postgres" in (await here.plan()).effects()
+    site.write(_CONFIGURATION + backup, _PLC)
+    assert list((await site.plan()).effects()) == ["restarts: postgres"]
+    ArchiveSettings(f"{folder}/backup", "", 30, 1, archiving=True).save(site.state.root / "postgres" / ARCHIVE_FILE)
+    await site.up()
+    assert not await site.plan()
+    site.write(_CONFIGURATION, _PLC)
+    assert "restarts: postgres" in (await site.plan()).effects()
 
 
-async def test_stale_plan_is_refused(here: Plant) -> None:
+async def test_stale_plan_is_refused(site: Plant) -> None:
     edited = _PLC + "e,holding:9,,\n"
-    here.write(_CONFIGURATION, edited)
-    plan = await here.plan()
-    plan.check(here.state, here.read()[1])
-    here.write(_CONFIGURATION, edited + "f,holding:10,,\n")
+    site.write(_CONFIGURATION, edited)
+    plan = await site.plan()
+    plan.check(site.state, site.read()[1])
+    site.write(_CONFIGURATION, edited + "f,holding:10,,\n")
     with pytest.raises(OperationError, match=r"plan is stale: .*plc\.csv was changed since it was shown"):
-        plan.check(here.state, here.read()[1])
-    before = await rows(here.database, _DATABASE)
+        plan.check(site.state, site.read()[1])
+    before = await rows(site.database, _DATABASE)
     with pytest.raises(OperationError, match="plan is stale: sources or channels in the database were changed"):
-        await here.up(plan)
-    assert await rows(here.database, _DATABASE) == before
-    here.write(_CONFIGURATION, edited)
-    await here.up()  # somebody else
+        await site.up(plan)
+    assert await rows(site.database, _DATABASE) == before
+    site.write(_CONFIGURATION, edited)
+    await site.up()  # somebody else
     with pytest.raises(OperationError, match="another configuration was applied since it was shown"):
-        plan.check(here.state, here.read()[1])
+        plan.check(site.state, site.read()[1])
     with pytest.raises(OperationError, match="plan is stale"):
-        await here.up(plan)
-    here.write(_CONFIGURATION, edited + "f,holding:10,,\n")
-    plan = await here.plan()
-    await rename_channel(here.database.owner_dsn, here.state, "b", "bb")
+        await site.up(plan)
+    site.write(_CONFIGURATION, edited + "f,holding:10,,\n")
+    plan = await site.plan()
+    await rename_channel(site.database.owner_dsn, site.state, "b", "bb")
     with pytest.raises(OperationError, match=r"plan is stale: .*Nothing was applied"):
-        await here.up(plan)
+        await site.up(plan)
 
 
-async def test_exchanged_names_are_recognised_and_need_a_decision(here: Plant) -> None:
-    ids = {row[1]: row[0] for row in await rows(here.database, _DATABASE)}
+async def test_exchanged_names_are_recognised_and_need_a_decision(site: Plant) -> None:
+    ids = {row[1]: row[0] for row in await rows(site.database, _DATABASE)}
     crosswise = _PLC.replace("b,holding:1", "c,holding:1").replace("c,holding:2", "b,holding:2")
-    here.write(_CONFIGURATION, crosswise)
-    before = await rows(here.database, _DATABASE)
-    plan = await here.plan()
+    site.write(_CONFIGURATION, crosswise)
+    before = await rows(site.database, _DATABASE)
+    plan = await site.plan()
     assert plan.difference.redefinitions.undecided == ("c", "b")
     with pytest.raises(OperationError, match=r"b and c have exchanged their addresses.*rename b c --exchange"):
-        await here.up()
-    assert await rows(here.database, _DATABASE) == before
-    await rename_channel(here.database.owner_dsn, here.state, "b", "c", exchange=True)
-    done = await here.up()
+        await site.up()
+    assert await rows(site.database, _DATABASE) == before
+    await rename_channel(site.database.owner_dsn, site.state, "b", "c", exchange=True)
+    done = await site.up()
     assert list(done.difference.lines()) == []
     now = done.registry.channels["plc"]
     assert (now["b"], now["c"]) == (ids["c"], ids["b"]), "each keeps its address and history"
     named = await rows(
-        here.database,
+        site.database,
         "SELECT v.channel_id, v.name, v.address FROM plant.channel_version AS v"
         " WHERE v.valid_to = 'infinity' AND v.name IN ('b', 'c') ORDER BY v.channel_id",
     )
     assert named == [(ids["b"], "c", "holding:1"), (ids["c"], "b", "holding:2")]
 
 
-async def test_rename_asks_only_for_what_is_to_be_done(here: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLANTLOG_STATE", str(here.state.root))
-    here.deployment.save(here.state)
-    place = here.deployment.config.parent / "plc.csv"
+async def test_rename_asks_only_for_what_is_to_be_done(site: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(site.state.root))
+    site.deployment.save(site.state)
+    place = site.deployment.config.parent / "plc.csv"
 
     async def next_step(old: str, new: str, *, exchange: bool = False) -> str:
         console = Console(file=io.StringIO(), width=1000)
@@ -300,11 +300,11 @@ async def test_rename_asks_only_for_what_is_to_be_done(here: Plant, monkeypatch:
     assert await next_step("b", "c", exchange=True) == told
 
 
-async def test_names_are_exchanged_only_of_own_channels(here: Plant) -> None:
+async def test_names_are_exchanged_only_of_own_channels(site: Plant) -> None:
     with pytest.raises(OperationError, match="there is no channel nothing"):
-        await rename_channel(here.database.owner_dsn, here.state, "b", "nothing", exchange=True)
+        await rename_channel(site.database.owner_dsn, site.state, "b", "nothing", exchange=True)
     with pytest.raises(OperationError, match="already has the name c"):
-        await rename_channel(here.database.owner_dsn, here.state, "b", "c")
+        await rename_channel(site.database.owner_dsn, site.state, "b", "c")
 
 
 def test_plan_needs_a_confirmation() -> None:

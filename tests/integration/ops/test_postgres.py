@@ -66,7 +66,7 @@ def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_pat
         finally:
             await connection.close()
 
-    async def kept(dsn: str) -> int:
+    async def count_sources(dsn: str) -> int:
         connection = await asyncpg.connect(dsn)
         try:
             return int(await connection.fetchval("SELECT count(*) FROM plant.source WHERE name = 'kept'"))
@@ -77,12 +77,12 @@ def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_pat
         assert asyncio.run(prepare(private.owner_dsn)) == ("127.0.0.1", "lz4", "on")
         wrong = private.owner_dsn.replace("://plantlog_owner:", "://plantlog_owner:x")
         with pytest.raises(asyncpg.InvalidPasswordError):
-            asyncio.run(kept(wrong))
+            asyncio.run(count_sources(wrong))
         with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
             asyncio.run(_without_password(private.owner_dsn))
         private.stop(signal.SIGKILL)
         private.start()
-        assert asyncio.run(kept(private.owner_dsn)) == 1
+        assert asyncio.run(count_sources(private.owner_dsn)) == 1
         mounts = Path("/proc/mounts").read_text()
         assert str(tmp_path) not in mounts, "the server's mounts are its own"
     for secret in (tmp_path / "secrets").iterdir():

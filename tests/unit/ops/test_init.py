@@ -17,7 +17,7 @@ from core.paths import CHECKOUT
 from ops.containers.init import init
 
 
-def made(folder: Path) -> tuple[dict[str, str], str]:
+def initialized(folder: Path) -> tuple[dict[str, str], str]:
     output = io.StringIO()
     init(folder, Console(file=output, width=200))
     files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -25,16 +25,16 @@ def made(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
-    first, output = made(tmp_path)
+    first, output = initialized(tmp_path)
     assert "created secrets/webhook_secret" in output
     assert "created .env: PLANTLOG_BIND" in output
-    second, output = made(tmp_path)
+    second, output = initialized(tmp_path)
     assert second == first
     assert "nothing to do; all files exist" in output
     (tmp_path / "secrets" / "webhook_secret").unlink()
     lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
     (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
-    third, output = made(tmp_path)
+    third, output = initialized(tmp_path)
     assert [line for line in output.splitlines() if line.startswith("created")] == [
         "created secrets/webhook_secret",
         "created .env: PLANTLOG_BIND",
@@ -47,8 +47,8 @@ def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
 
 
 def test_secrets_are_private_and_consistent(tmp_path: Path) -> None:
-    files, _ = made(tmp_path)
-    other, _ = made(tmp_path / "other")
+    files, _ = initialized(tmp_path)
+    other, _ = initialized(tmp_path / "other")
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
     for name, text in files.items():
@@ -75,7 +75,7 @@ def test_secrets_are_private_and_consistent(tmp_path: Path) -> None:
 
 
 def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Path) -> None:
-    files, _ = made(tmp_path)
+    files, _ = initialized(tmp_path)
     variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
     assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
     asked: dict[str, set[str]] = {}
@@ -94,5 +94,5 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
 def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
     with pytest.raises(OperationError, match="does not end with a newline"):
-        made(tmp_path)
+        initialized(tmp_path)
     assert (tmp_path / ".env").read_text() == "PLANTLOG_BIND=0.0.0.0"

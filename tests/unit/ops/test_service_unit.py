@@ -47,7 +47,7 @@ location = "/mnt/archive"
 """
 
 
-def made(folder: Path, text: str, user: str, state: str, cache: str = "") -> str:
+def unit_of(folder: Path, text: str, user: str, state: str, cache: str = "") -> str:
     """The unit, without what differs from machine to machine."""
     (folder / "tags.csv").write_text("name,address\na,holding:0\n")
     (folder / "plant.toml").write_text(text.replace("/etc/plantlog", str(folder)))
@@ -66,14 +66,14 @@ def golden(name: str) -> str:
 
 
 def test_unit_of_a_user_with_a_serial_line_and_a_low_port(tmp_path: Path) -> None:
-    assert made(tmp_path, _PLANT, "plantlog", "/var/lib/plantlog") == golden("user.service")
+    assert unit_of(tmp_path, _PLANT, "plantlog", "/var/lib/plantlog") == golden("user.service")
 
 
 def test_unit_of_root(tmp_path: Path) -> None:
     plant = (
         '[plant]\nname = "mill"\n[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     )
-    assert made(tmp_path, plant, "root", "/srv/plant 1/50%", "/srv/cache") == golden("root.service")
+    assert unit_of(tmp_path, plant, "root", "/srv/plant 1/50%", "/srv/cache") == golden("root.service")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="without systemd-analyze")
