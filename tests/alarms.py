@@ -71,19 +71,19 @@ def batches(seed: int) -> list[SampleBatch]:
     return made
 
 
-def answered(told: Path) -> int:
+def acknowledged_batches(acknowledged: Path) -> int:
     """Number of batches that the source was told of."""
-    return int(told.read_text()) if told.exists() else 0
+    return int(acknowledged.read_text()) if acknowledged.exists() else 0
 
 
-async def feed(path: Path, told: Path, seed: int, last: int = BATCHES) -> None:
+async def feed(path: Path, acknowledged: Path, seed: int, last: int = BATCHES) -> None:
     """Append, and tell the source after each batch."""
     spool = Spool(path, 64 * _MIB)
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
-    first = answered(told)
+    first = acknowledged_batches(acknowledged)
     for number, batch in enumerate(batches(seed)[first:last], first):
         await evaluator.append(batch)
-        write_atomically(told, str(number + 1))
+        write_atomically(acknowledged, str(number + 1))
     if last < BATCHES:
         await asyncio.sleep(PATIENCE)
     await spool.close()

@@ -21,7 +21,7 @@ from ingest.alarms import checkpoint
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.event_rows import event_id
 from ingest.spool.append import Spool
-from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, batches, feed, source, spooled_events, tag
+from tests.alarms import BATCHES, IDS, SECOND, SOURCE, acknowledged_batches, batches, feed, source, spooled_events, tag
 from tests.memory_appender import MemoryAppender
 from tests.samples import T0
 from tests.spooling import Spooled
@@ -30,7 +30,7 @@ from tests.waiting import until
 MIB = 1024**2
 
 
-def one(value: float, at: int, channel: str = "a/level", bad: bool = False) -> SampleBatch:
+def batch_of(value: float, at: int, channel: str = "a/level", bad: bool = False) -> SampleBatch:
     return SampleBatch(
         1,
         at,
@@ -43,7 +43,7 @@ def one(value: float, at: int, channel: str = "a/level", bad: bool = False) -> S
     )
 
 
-def told(events: list[Event]) -> list[tuple[int, str, str, str]]:
+def alarm_actions(events: list[Event]) -> list[tuple[int, str, str, str]]:
     return [(e.time, str(e.channel_id), e.detail["limit"], e.detail["action"]) for e in events]
 
 
@@ -59,19 +59,23 @@ async def test_killed_process_records_each_alarm_once(tmp_path: Path) -> None:
     path, alarm_log = tmp_path / "killed.sqlite", tmp_path / "killed.told"
     command = [sys.executable, "-m", "tests.alarms", str(path), str(alarm_log), str(seed)]
     killed = 0
-    while (before := answered(alarm_log)) < BATCHES:
+    while (before := acknowledged_batches(alarm_log)) < BATCHES:
         goal = min(BATCHES, before + random.randrange(10, 80))
         process = await asyncio.create_subprocess_exec(*command, str(min(BATCHES, goal + 5)))
-        await until(lambda p=process, n=goal: p.returncode is not None or answered(alarm_log) >= n, every=0.001)
+        await until(
+            lambda p=process, n=goal: p.returncode is not None or acknowledged_batches(alarm_log) >= n, every=0.001
+        )
         if process.returncode is None and goal < BATCHES:
             process.kill()
             killed += 1
         assert await process.wait() in (0, -9)
-        if 3 < answered(alarm_log) < BATCHES and random.random() < 0.5:
-            write_atomically(alarm_log, str(answered(alarm_log) - random.randrange(1, 3)))  # the answer did not arrive
+        if 3 < acknowledged_batches(alarm_log) < BATCHES and random.random() < 0.5:
+            write_atomically(
+                alarm_log, str(acknowledged_batches(alarm_log) - random.randrange(1, 3))
+            )  # the answer did not arrive
     assert killed >= 3
     found = spooled_events(path)
-    assert told(found) == told(expected), f"seed {seed}"
+    assert alarm_actions(found) == alarm_actions(expected), f"seed {seed}"
     assert [event_id(1, e) for e in found] == [event_id(1, e) for e in expected], f"seed {seed}"
 
 
@@ -95,8 +99,8 @@ async def test_continuing_rate_alarm_is_one_over_a_restart() -> None:
     for k in range(30):
         if k in (15, 28):
             evaluator = AlarmEvaluator(limited, IDS, 1, appender)
-        await evaluator.append(one(2.0 * k, T0 + k * SECOND))
-    assert [(at, action) for at, _, _, action in told(appender.events("alarm"))] == [(T0 + SECOND, "raised")]
+        await evaluator.append(batch_of(2.0 * k, T0 + k * SECOND))
+    assert [(at, action) for at, _, _, action in alarm_actions(appender.events("alarm"))] == [(T0 + SECOND, "raised")]
 
 
 @pytest.fixture
@@ -109,29 +113,29 @@ async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
 async def test_batch_without_changes_leaves_the_checkpoint_alone(spool: Spool) -> None:
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
     for k in range(5):
-        await evaluator.append(one(5.0, T0 + k * SECOND))
+        await evaluator.append(batch_of(5.0, T0 + k * SECOND))
     assert dict(spool.notes) == {}
-    await evaluator.append(one(8.5, T0 + 9 * SECOND), {"mine": "1"})
+    await evaluator.append(batch_of(8.5, T0 + 9 * SECOND), {"mine": "1"})
     assert set(spool.notes) == {"mine", checkpoint.note_name(IDS["a/level"])}
 
 
 async def test_samples_that_are_quarantined_change_no_alarm() -> None:
     appender = MemoryAppender()
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
-    await evaluator.append(one(9.5, T0))
+    await evaluator.append(batch_of(9.5, T0))
     raised = len(appender.events("alarm"))
     for late in (2, -20 * 365):  # days: beyond future_limit, and older than oldest
-        samples = one(5.0, T0 + late * 86_400 * SECOND).samples
-        await evaluator.append(replace(one(5.0, T0), samples=samples))
+        samples = batch_of(5.0, T0 + late * 86_400 * SECOND).samples
+        await evaluator.append(replace(batch_of(5.0, T0), samples=samples))
     assert len(appender.events("alarm")) == raised
     assert len(appender.samples(IDS["a/level"])) == 3
-    await evaluator.append(one(5.0, T0 + SECOND))
+    await evaluator.append(batch_of(5.0, T0 + SECOND))
     assert len(appender.events("alarm")) > raised
 
 
 async def test_alarm_events_are_spooled_before_their_samples() -> None:
     appender = MemoryAppender()
-    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(batch_of(9.5, T0))
     assert [type(batch).__name__ for batch in appender.batches] == ["EventBatch", "SampleBatch"]
     assert [e.detail["limit"] for e in appender.events("alarm")] == ["hi", "hihi"]
 
@@ -141,10 +145,10 @@ async def test_alarm_is_recorded_when_samples_do_not_fit() -> None:
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
     appender.full = True
     with pytest.raises(SpoolFull):
-        await evaluator.append(one(8.5, T0))
-    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised")]
+        await evaluator.append(batch_of(8.5, T0))
+    assert alarm_actions(appender.events("alarm")) == [(T0, "1", "hi", "raised")]
     appender.full = False
-    await evaluator.append(one(8.5, T0))  # the collector tries again
+    await evaluator.append(batch_of(8.5, T0))  # the collector tries again
     assert len(appender.events("alarm")) == 1
 
 
@@ -169,19 +173,19 @@ async def test_alarm_refused_by_the_disk_is_recorded_later() -> None:
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
     appender.refuses = True
     with pytest.raises(SpoolFull):
-        await evaluator.append(one(8.5, T0))
+        await evaluator.append(batch_of(8.5, T0))
     with pytest.raises(SpoolFull):
-        await evaluator.append(one(5.0, T0 + SECOND))
+        await evaluator.append(batch_of(5.0, T0 + SECOND))
     appender.refuses = False
-    await evaluator.append(one(5.0, T0 + 2 * SECOND))
-    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised"), (T0 + SECOND, "1", "hi", "returned")]
+    await evaluator.append(batch_of(5.0, T0 + 2 * SECOND))
+    assert alarm_actions(appender.events("alarm")) == [(T0, "1", "hi", "raised"), (T0 + SECOND, "1", "hi", "returned")]
     after = AlarmEvaluator(SOURCE, IDS, 1, appender)
     assert after.summary()["unacknowledged"] == 1
 
 
 async def test_removed_limit_ends_its_alarm() -> None:
     appender = MemoryAppender()
-    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(batch_of(9.5, T0))
     less = source(tag("a/level", alarm_hi=8.0), *SOURCE.tags[1:])
     evaluator = AlarmEvaluator(less, IDS, 1, appender)
     running = asyncio.create_task(evaluator.run())
@@ -240,7 +244,7 @@ async def test_counter_that_is_reset_while_nothing_runs_is_one_event(tmp_path: P
         evaluator = AlarmEvaluator(meter, {"a/energy": 1, "a/level": 2}, 1, spool)
         for value in process:
             at += 120 * SECOND
-            await evaluator.append(one(value, at))
+            await evaluator.append(batch_of(value, at))
         await spool.close()
     resets = [event for _, event in Spooled(path).events("counter_reset")]
     assert [event.text for event in resets] == ["6799 → 3", "9 → 2"]

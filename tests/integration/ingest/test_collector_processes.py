@@ -205,9 +205,9 @@ async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) 
     ids = {name: {channel: channels[channel]} for name, channel in zip(names, channels, strict=True)}
     Registry({name: 1 + n for n, name in enumerate(names)}, ids).save(tmp_path / "registry.json")
     spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
-    asked: list[list[int]] = [[] for _ in names]  # by device: which of its connections asked, in turn
+    requests: list[list[int]] = [[] for _ in names]  # by device: which of its connections asked, in turn
     async with AsyncExitStack() as stack:
-        ports = [await stack.enter_async_context(_counting(of)) for of in asked]
+        ports = [await stack.enter_async_context(_counting(of)) for of in requests]
         tags = [ModbusTag(name=name, address="holding:0", type="uint16") for name in channels]
         site = Killed(tmp_path, [device(*one) for one in zip(names, tags, ports, strict=True)])
         try:
@@ -224,7 +224,7 @@ async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) 
                 if process.returncode is None:
                     process.kill()
     for n in range(4):
-        turns = [connection for connection, _ in groupby(asked[n])]
+        turns = [connection for connection, _ in groupby(requests[n])]
         assert len(turns) == len(set(turns)), "nobody asks any more once another one does"
         gaps = spooled.gaps(1 + n)
         assert all(gap.to_time is not None for gap in gaps)
@@ -244,7 +244,7 @@ def _times(spooled: Spooled, n: int) -> list[int]:
 
 
 @asynccontextmanager
-async def _counting(asked: list[int]) -> AsyncIterator[int]:
+async def _counting(requests: list[int]) -> AsyncIterator[int]:
     """A device that notes which of its connections asks; its port."""
     numbers = count(1)
 
@@ -253,8 +253,8 @@ async def _counting(asked: list[int]) -> AsyncIterator[int]:
         try:
             while True:
                 frame = await reader.readexactly(12)
-                asked.append(own)
-                writer.write(good_response(frame, len(asked) % 60_000))
+                requests.append(own)
+                writer.write(good_response(frame, len(requests) % 60_000))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:

@@ -52,7 +52,7 @@ class Gateway:
         """``answers`` gives the delay (s) before the answer to a unit's request of that number; None: there is none."""
         self._answers = answers
         self.connections = self.refused = self.number = 0
-        self.asked: list[int] = []  # unit ids, in order
+        self.requested: list[int] = []  # unit ids, in order
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +66,7 @@ class Gateway:
             while True:
                 frame = await reader.readexactly(12)
                 self.number += 1
-                self.asked.append(frame[6])
+                self.requested.append(frame[6])
                 delay = self._answers(frame[6], self.number)
                 if delay is not None:
                     late.add(asyncio.create_task(self._later(delay, writer, good_response(frame, 1000 * frame[6]))))
@@ -112,7 +112,7 @@ async def test_a_tag_has_a_unit_id_of_its_own() -> None:
     async with gateway.running() as port, collecting(port, tags, unit_id=2) as (spool, _):
         await spool.until(lambda: all(len(values(spool, i)) >= 3 for i in range(3)))
     assert (set(values(spool, 0)), set(values(spool, 1)), set(values(spool, 2))) == ({2000.0}, {7000.0}, {7000.0})
-    assert abs(gateway.asked.count(2) - gateway.asked.count(7)) <= 1, "registers of one unit are read together"
+    assert abs(gateway.requested.count(2) - gateway.requested.count(7)) <= 1, "registers of one unit are read together"
 
 
 async def test_unanswering_unit_only_delays_the_others() -> None:
@@ -130,8 +130,8 @@ async def test_unanswering_unit_only_delays_the_others() -> None:
         await spool.until(lambda: len(values(spool, 0)) >= n + 25)
         assert away.state in ("disconnected", "connecting") and status.state == "connected"
         assert status.reconnects == 0 and not gaps(spool, None), "nor was it closed"
-        assert gateway.asked.count(2) >= 2
-        assert (2, 2) not in pairwise(gateway.asked), "one request of the other, and not all that it has in mind"
+        assert gateway.requested.count(2) >= 2
+        assert (2, 2) not in pairwise(gateway.requested), "one request of the other, and not all that it has in mind"
 
 
 async def test_late_answer_of_one_unit_is_not_taken_for_another() -> None:

@@ -35,11 +35,11 @@ _NOBODY = 65534  # user id
 async def answering(end: Path, units: set[int], noise: bytes = b"") -> AsyncIterator[list[int]]:
     """The end of a serial line at which some units answer each request with their id; gives the unit ids asked."""
     fd = os.open(end, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-    asked: list[int] = []
+    requested: list[int] = []
 
     def answer() -> None:
         request = os.read(fd, 256)
-        asked.append(request[0])
+        requested.append(request[0])
         if request[0] not in units:
             os.write(fd, noise)
         else:
@@ -49,7 +49,7 @@ async def answering(end: Path, units: set[int], noise: bytes = b"") -> AsyncIter
 
     asyncio.get_running_loop().add_reader(fd, answer)
     try:
-        yield asked
+        yield requested
     finally:
         asyncio.get_running_loop().remove_reader(fd)
         os.close(fd)
@@ -117,7 +117,7 @@ async def test_late_answers_of_a_foreign_device_are_dropped(tmp_path: Path, sche
 
 async def test_dead_unit_delays_others_of_the_line_only_by_its_time_out(tmp_path: Path) -> None:
     connections = Connections()
-    async with line(tmp_path) as (client, end), answering(end, {1}) as asked:
+    async with line(tmp_path) as (client, end), answering(end, {1}) as requested:
         address = f"serial://{client}"
         options = {"connections": connections, "address": address}
         async with (
@@ -128,7 +128,7 @@ async def test_dead_unit_delays_others_of_the_line_only_by_its_time_out(tmp_path
             seen = len(values(spool, 0))
             await spool.until(lambda: len(values(spool, 0)) >= seen + 25)
             await until(lambda: away.reason == "unit 2, holding:0: no response within 0.3 s")
-            assert status.state == "connected" and not gaps(spool, None) and 2 in asked
+            assert status.state == "connected" and not gaps(spool, None) and 2 in requested
 
 
 async def test_noise_is_named_in_the_gap(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def source(port: int, **options: Any) -> OpcuaSource:
     )
 
 
-async def told(source: OpcuaSource, pki: Path) -> str:
+async def connect_problem(source: OpcuaSource, pki: Path) -> str:
     """Why there is no session; empty: there is one, in which a value was read."""
     try:
         client = await connect(source, pki)
@@ -57,7 +57,7 @@ async def becomes_trusted(port: int, pki: Path, server: bytes, sent: bool = Fals
     ``sent``: the server sends its CAs' certificates along.
     """
     plc = source(port)
-    reason = await told(plc, pki)
+    reason = await connect_problem(plc, pki)
     assert "is not trusted" in reason
     if sent:
         assert "or `plantlog source certificate add FILE` with the certificate of its CA CN=issuing" in reason
@@ -65,23 +65,24 @@ async def becomes_trusted(port: int, pki: Path, server: bytes, sent: bool = Fals
     else:
         assert "or complete its chain: run `plantlog source certificate add FILE`" in reason
         add(pki, "issuing.pem", ISSUING.pem)
-        assert "`plantlog source certificate add FILE --issuer` with the certificate of the CA CN=root" in await told(
-            plc, pki
+        assert (
+            "`plantlog source certificate add FILE --issuer` with the certificate of the CA CN=root"
+            in await connect_problem(plc, pki)
         )
         add(pki, "root.pem", ROOT.pem, issuer=True)
-    reason = await told(plc, pki)
+    reason = await connect_problem(plc, pki)
     assert "revocation-unknown: found no CRL, expected one of CN=issuing" in reason
     assert "revocation-unknown: found no CRL, expected one of CN=root" in reason
-    assert await told(source(port, accept=["revocation-unknown"]), pki) == ""
+    assert await connect_problem(source(port, accept=["revocation-unknown"]), pki) == ""
     add(pki, "root.crl", ROOT.crl())
     expired = pki / "issuers" / "crl" / "expired.crl"
     expired.write_bytes(ISSUING.crl(days=(-9, -2)))
-    reason = await told(plc, pki)
+    reason = await connect_problem(plc, pki)
     assert f"expired-crl: found {expired} valid until " in reason
     (pki / "issuers" / "crl" / "new.crl").write_bytes(ISSUING.crl(days=(-1, 30)))
-    assert await told(plc, pki) == ""
+    assert await connect_problem(plc, pki) == ""
     (pki / "issuers" / "crl" / "newer.crl").write_bytes(ISSUING.crl([validate.chain(server)[0]], days=(-0.5, 30)))
-    reason = await told(plc, pki)
+    reason = await connect_problem(plc, pki)
     assert "revoked: found CN=test revoked on " in reason
 
 

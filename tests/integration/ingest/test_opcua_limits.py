@@ -19,12 +19,12 @@ from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
 
 _SERVICES = {
-    "read": lambda asked: len(asked.NodesToRead),
-    "browse": lambda asked: len(asked.NodesToBrowse),
-    "create_monitored_items": lambda asked: len(asked.ItemsToCreate),
-    "modify_monitored_items": lambda asked: len(asked.ItemsToModify),
-    "delete_monitored_items": lambda asked: len(asked.MonitoredItemIds),
-    "create_subscription": lambda asked: 1,
+    "read": lambda request: len(request.NodesToRead),
+    "browse": lambda request: len(request.NodesToBrowse),
+    "create_monitored_items": lambda request: len(request.ItemsToCreate),
+    "modify_monitored_items": lambda request: len(request.ItemsToModify),
+    "delete_monitored_items": lambda request: len(request.MonitoredItemIds),
+    "create_subscription": lambda request: 1,
 }
 
 
@@ -33,11 +33,11 @@ def refusing(monkeypatch: pytest.MonkeyPatch, refuse: Callable[[str, int], int])
     refused: list[str] = []
 
     def wrap(service: str, size: Callable[[Any], int], of_server: Callable[..., Awaitable[Any]]) -> None:
-        async def call(session: InternalSession, asked: Any, *others: Any, **named: Any) -> Any:
-            if session.external and (code := refuse(service, size(asked))):
+        async def call(session: InternalSession, request: Any, *others: Any, **named: Any) -> Any:
+            if session.external and (code := refuse(service, size(request))):
                 refused.append(service)
                 raise ua.UaStatusCodeError(code)
-            return await of_server(session, asked, *others, **named)
+            return await of_server(session, request, *others, **named)
 
         monkeypatch.setattr(InternalSession, service, call)
 
@@ -50,8 +50,8 @@ async def test_a_gap_says_why_the_history_was_not_read(tmp_path: Path, monkeypat
     """Only where the server says that it has none, it is "not in the history"."""
     codes = {"v0": ua.StatusCodes.BadUserAccessDenied, "v1": ua.StatusCodes.BadNoData, "v2": ua.StatusCodes.GoodNoData}
 
-    async def history_read(_: InternalSession, asked: Any) -> list[Any]:
-        nodes = [node.NodeId.Identifier for node in asked.NodesToRead]
+    async def history_read(_: InternalSession, request: Any) -> list[Any]:
+        nodes = [node.NodeId.Identifier for node in request.NodesToRead]
         return [ua.HistoryReadResult(ua.StatusCode(codes[node]), None, ua.HistoryData()) for node in nodes]
 
     monkeypatch.setattr(InternalSession, "history_read", history_read)

@@ -281,17 +281,19 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
 
 def test_tag_list_difference() -> None:
     tags = Tags(configured("opc.tcp://h", [A, B, MODE]), IDS)
-    asked = (0.1, 1000, True, 0.0)
-    fast = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked), 9: Item(11, "ns=2;s=gone", asked)})
-    slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
+    requested = (0.1, 1000, True, 0.0)
+    fast = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, requested), 9: Item(11, "ns=2;s=gone", requested)})
+    slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, requested)})
     bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: fast, 5: slow}, bad))
     assert found == ItemDifference(create=[1], obsolete={5: [1]}, retired={4: [9]})
-    other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
+    other_node = Subscription(
+        4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", requested), 1: Item(12, B.address, requested)}
+    )
     bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: other_node}, bad))
     assert found == ItemDifference(create=[2], replace=[0], obsolete={4: [0]})
-    member = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked, member="Speed", handle=FIRST_STRUCTURE)})
+    member = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, requested, member="Speed", handle=FIRST_STRUCTURE)})
     found = difference(tags, SubscriptionState({4: member}, {1: Refusal(B.address, "", member="Speed")}))
     assert found == ItemDifference(create=[1, 2], replace=[0], obsolete={4: [0]})
     slower = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, (5.0, 1000, True, 0.0))})
@@ -300,7 +302,11 @@ def test_tag_list_difference() -> None:
     assert not difference(
         tags,
         SubscriptionState(
-            {4: Subscription(4, 0.1, 0.1, 1.0, {i: Item(i, tag.address, asked) for i, tag in enumerate((A, B, MODE))})}
+            {
+                4: Subscription(
+                    4, 0.1, 0.1, 1.0, {i: Item(i, tag.address, requested) for i, tag in enumerate((A, B, MODE))}
+                )
+            }
         ),
     )
 

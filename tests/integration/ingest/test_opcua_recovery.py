@@ -261,18 +261,18 @@ async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
     caplog.set_level("INFO")
     async with serving(tmp_path) as server:
         subscriptions = server.server._subscriptions
-        asked: list[int] = []
+        requests: list[int] = []
 
         def publish(acks: Any) -> Any:
-            asked.append(len(asked))
-            if len(asked) in (2, 3):
+            requests.append(len(requests))
+            if len(requests) in (2, 3):
                 raise ServiceError(ua.StatusCodes.BadTooManyPublishRequests)
             return type(subscriptions).publish(subscriptions, acks)
 
         subscriptions.publish = publish
         async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (spool, status):
             await until(lambda: status.state == "connected")
-            await until(lambda: len(asked) >= 3)
+            await until(lambda: len(requests) >= 3)
             await server.write(30)
             await spool.until(lambda: values(spool) == server.written)
             assert (status.missed, status.reconnects, lasting(spool)) == (0, 0, [])

@@ -69,7 +69,7 @@ def source(address: str, **options: Any) -> OpcuaSource:
     )
 
 
-async def told(source: OpcuaSource, pki: Path) -> str:
+async def connect_problem(source: OpcuaSource, pki: Path) -> str:
     """Why there is no session; empty: there is one."""
     try:
         await close(await connect(source, pki), source.time_out)
@@ -97,28 +97,28 @@ async def test_a_trusted_certificate_must_be_valid(check: str, tmp_path: Path) -
     certificate = certificates.make(tmp_path / "server", **how)
     async with serving(certificate, SECURE) as address:
         pinned = source(address, server_certificate=certificate[0])
-        reason = await told(pinned, tmp_path / "pki")
+        reason = await connect_problem(pinned, tmp_path / "pki")
         assert "is trusted, but not valid" in reason
         assert f"{check}: " in reason
         assert message in reason
         assert f'accept = ["{check}"]' in reason
         accepted = source(address, server_certificate=certificate[0], accept=[check])
-        assert await told(accepted, tmp_path / "pki") == ""
+        assert await connect_problem(accepted, tmp_path / "pki") == ""
 
 
 async def test_valid_certificate_needs_only_trust(tmp_path: Path) -> None:
     certificate = certificates.make(tmp_path / "server")
     async with serving(certificate, SECURE) as address:
-        reason = await told(source(address), tmp_path / "pki")
+        reason = await connect_problem(source(address), tmp_path / "pki")
         assert "is not trusted" in reason
         assert "`plantlog source certificate trust plc`" in reason
         assert "also fails" not in reason
         (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
         shutil.move(rejected, tmp_path / "pki" / "trusted")
         assert (tmp_path / "pki" / "trusted").is_dir(), "the folder is there before somebody moves a file to it"
-        assert await told(source(address), tmp_path / "pki") == ""
+        assert await connect_problem(source(address), tmp_path / "pki") == ""
         other = certificates.make(tmp_path / "other")
-        assert "the configured server_certificate" in await told(
+        assert "the configured server_certificate" in await connect_problem(
             source(address, server_certificate=other[0]), tmp_path / "pki"
         )
 
@@ -128,7 +128,7 @@ async def test_certificate_trusted_before_the_folder_existed(tmp_path: Path) -> 
     (tmp_path / "pki").mkdir()
     shutil.copyfile(certificate[0], tmp_path / "pki" / "trusted")
     async with serving(certificate, SECURE) as address:
-        assert await told(source(address), tmp_path / "pki") == ""
+        assert await connect_problem(source(address), tmp_path / "pki") == ""
 
 
 async def test_certificate_is_kept_when_the_host_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +136,15 @@ async def test_certificate_is_kept_when_the_host_is_renamed(tmp_path: Path, monk
     own = tmp_path / "pki" / "own.der"
     async with serving(certificate, SECURE) as address:
         pinned = source(address, server_certificate=certificate[0])
-        assert await told(pinned, tmp_path / "pki") == ""
+        assert await connect_problem(pinned, tmp_path / "pki") == ""
         before = own.read_bytes()
         monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
-        assert await told(pinned, tmp_path / "pki") == ""
+        assert await connect_problem(pinned, tmp_path / "pki") == ""
         assert own.read_bytes() == before
         uri = x509.load_der_x509_certificate(before).extensions.get_extension_for_class(x509.SubjectAlternativeName)
         assert uri.value.get_values_for_type(x509.UniformResourceIdentifier)[0].startswith("urn:plantlog:")
         own.unlink()
-        assert "own.der is missing beside" in await told(pinned, tmp_path / "pki")
+        assert "own.der is missing beside" in await connect_problem(pinned, tmp_path / "pki")
         assert not own.exists()
 
 
@@ -156,7 +156,7 @@ async def test_certificate_of_an_earlier_version_is_kept(tmp_path: Path) -> None
     shutil.copyfile(own[0], tmp_path / "pki" / "own.der")
     shutil.copyfile(own[1], tmp_path / "pki" / "own.pem")
     async with serving(certificate, SECURE) as address:
-        await told(source(address, server_certificate=certificate[0]), tmp_path / "pki")
+        await connect_problem(source(address, server_certificate=certificate[0]), tmp_path / "pki")
     assert (tmp_path / "pki" / "own.der").read_bytes() == own[0].read_bytes()
 
 
@@ -164,10 +164,10 @@ async def test_certificate_of_an_earlier_version_is_kept(tmp_path: Path) -> None
 async def test_untrusting_server_is_reported(tmp_path: Path) -> None:
     async with peer("node-opcua", tmp_path / "peer", 1, "200", "strict") as server:
         strict = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"])
-        assert "is not trusted" in await told(strict, tmp_path / "pki")
+        assert "is not trusted" in await connect_problem(strict, tmp_path / "pki")
         (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
         shutil.move(rejected, tmp_path / "pki" / "trusted")
-        reason = await told(strict, tmp_path / "pki")
+        reason = await connect_problem(strict, tmp_path / "pki")
     own = x509.load_der_x509_certificate((tmp_path / "pki" / "own.der").read_bytes())
     assert "the server does not trust plantlog's certificate" in reason
     assert str(tmp_path / "pki" / "own.der") in reason
@@ -200,7 +200,7 @@ async def test_a_wrong_path_lists_the_endpoints(tmp_path: Path) -> None:
         server = await asyncio.start_server(relay, "127.0.0.1", free_port())
         async with server:
             port = server.sockets[0].getsockname()[1]
-            reason = await told(source(f"opc.tcp://127.0.0.1:{port}/wrong", insecure=True), tmp_path / "pki")
+            reason = await connect_problem(source(f"opc.tcp://127.0.0.1:{port}/wrong", insecure=True), tmp_path / "pki")
     assert reason.startswith(
         f"the server has no endpoint opc.tcp://127.0.0.1:{port}/wrong; it has opc.tcp://127.0.0.1:"
     )
@@ -210,7 +210,7 @@ async def test_server_that_requires_security_says_what_it_offers(tmp_path: Path)
     policy = ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt
     certificate = certificates.make(tmp_path / "server", uri=certificates.SERVER_URI)
     async with serving(certificate, policy, without=False) as address:
-        assert await told(source(address, insecure=True), tmp_path / "pki") == (
+        assert await connect_problem(source(address, insecure=True), tmp_path / "pki") == (
             "the server has no endpoint without security; it offers Basic256Sha256 SignAndEncrypt: remove insecure"
         )
 
@@ -261,7 +261,7 @@ async def test_endless_message_is_refused(answers: Callable[[], Iterator[bytes]]
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", port := free_port()):
-        reason = await told(source(f"opc.tcp://127.0.0.1:{port}", insecure=True), tmp_path / "pki")
+        reason = await connect_problem(source(f"opc.tcp://127.0.0.1:{port}", insecure=True), tmp_path / "pki")
     assert reason.startswith("the server sent more than 64 MiB in a message")
     assert given < 1.5 * MESSAGE
 

@@ -17,7 +17,7 @@ from asyncua.server.user_managers import CertificateUserManager
 from core.config.sources import OpcuaSource
 from ops.certificates import trust
 from tests import certificates
-from tests.integration.ingest.test_opcua_session import SECURE, Users, serving, source, told
+from tests.integration.ingest.test_opcua_session import SECURE, Users, connect_problem, serving, source
 from tests.peers import peer
 
 
@@ -26,9 +26,11 @@ async def test_password_is_never_sent_in_clear(tmp_path: Path) -> None:
     users = Users()
     who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, users) as address:
-        assert "accepts the password only in clear text" in await told(source(address, **who), tmp_path / "pki")
+        assert "accepts the password only in clear text" in await connect_problem(
+            source(address, **who), tmp_path / "pki"
+        )
         assert not users.logins
-        assert await told(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
+        assert await connect_problem(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
         assert users.logins == [("logger", "drowssap")]
 
 
@@ -76,7 +78,7 @@ async def test_the_policy_of_the_user_token_counts(
     how = {"insecure": True, "password_in_clear": True} if without else {"server_certificate": certificate[0]}
     async with serving(certificate, SECURE, users) as address:
         who = {"username": "logger", "password_file": tmp_path / "password", **how}
-        assert (await told(source(address, **who), tmp_path / "pki")).startswith(reason)
+        assert (await connect_problem(source(address, **who), tmp_path / "pki")).startswith(reason)
     assert users.logins == ([] if reason else [("logger", "drowssap")])
     assert [bool(token.EncryptionAlgorithm) for token in tokens] == ([] if reason else [RSA in policies])
 
@@ -95,7 +97,7 @@ async def test_password_needs_the_certificate_to_encrypt_it(tmp_path: Path, monk
     monkeypatch.setattr(InternalServer, "get_endpoints", encrypting)
     who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, Users()) as address:
-        reason = await told(source(address, **who), tmp_path / "pki")
+        reason = await connect_problem(source(address, **who), tmp_path / "pki")
     assert reason == "the server's certificate can't be read: found nothing, expected X.509 v3 in DER"
 
 
@@ -105,7 +107,7 @@ async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
     certificate = certificates.make(tmp_path / "server")
     who = {"username": "logger", "password_file": tmp_path / "password", "server_certificate": certificate[0]}
     async with serving(certificate, SECURE, users) as address:
-        assert await told(source(address, **who), tmp_path / "pki") == ""
+        assert await connect_problem(source(address, **who), tmp_path / "pki") == ""
         assert users.logins == [("logger", "drowssap")]
 
 
@@ -120,12 +122,14 @@ async def test_user_certificate(tmp_path: Path) -> None:
             files = {"user_certificate_file": pair[0], "user_key_file": pair[1]}
             return source(address, server_certificate=certificate[0], **files)
 
-        assert await told(user(known), tmp_path / "pki") == ""
-        reason = await told(user(unknown), tmp_path / "pki")
+        assert await connect_problem(user(known), tmp_path / "pki") == ""
+        reason = await connect_problem(user(unknown), tmp_path / "pki")
         assert re.fullmatch(rf"the server rejects the user certificate {unknown[0]} \(Bad\w+\): trust it there", reason)
-        reason = await told(user((known[0], unknown[1])), tmp_path / "pki")
+        reason = await connect_problem(user((known[0], unknown[1])), tmp_path / "pki")
         assert reason == f"the key does not match the certificate {known[0]}"
-        assert "user anonymous" in await told(source(address, server_certificate=certificate[0]), tmp_path / "pki")
+        assert "user anonymous" in await connect_problem(
+            source(address, server_certificate=certificate[0]), tmp_path / "pki"
+        )
 
 
 @pytest.mark.slow
@@ -137,11 +141,11 @@ async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
     async with peer("node-opcua", tmp_path / "peer", 1, "200") as server:
         who = {"user_certificate_file": user[0], "user_key_file": user[1]}
         mine = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"], **who)
-        assert "is not trusted" in await told(mine, tmp_path / "pki")
+        assert "is not trusted" in await connect_problem(mine, tmp_path / "pki")
         trust(tmp_path / "pki", "plc")
-        assert await told(mine, tmp_path / "pki") == ""
+        assert await connect_problem(mine, tmp_path / "pki") == ""
         others = mine.model_copy(update={"user_certificate_file": other[0], "user_key_file": other[1]})
-        assert "the server rejects the user certificate" in await told(others, tmp_path / "pki")
+        assert "the server rejects the user certificate" in await connect_problem(others, tmp_path / "pki")
 
 
 @pytest.mark.slow
@@ -151,18 +155,18 @@ async def test_server_without_user_certificates_is_reported(name: str, tmp_path:
     async with peer(name, tmp_path / "peer", 1, "200") as server:
         who = {"user_certificate_file": user[0], "user_key_file": user[1], "accept": ["wrong-host"]}
         mine = source(f"opc.tcp://127.0.0.1:{server.port}", **who)
-        assert "is not trusted" in await told(mine, tmp_path / "pki")
+        assert "is not trusted" in await connect_problem(mine, tmp_path / "pki")
         trust(tmp_path / "pki", "plc")
-        assert (await told(mine, tmp_path / "pki")).startswith("the server accepts no user certificates")
+        assert (await connect_problem(mine, tmp_path / "pki")).startswith("the server accepts no user certificates")
 
 
 async def test_refused_user_is_reported(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("wrong\n")
     who = {"username": "logger", "password_file": tmp_path / "password", "password_in_clear": True}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, Users()) as address:
-        reason = await told(source(address, insecure=True, **who), tmp_path / "pki")
+        reason = await connect_problem(source(address, insecure=True, **who), tmp_path / "pki")
         assert re.fullmatch(r"the server rejects user logger \(Bad\w+\): check username and password_file", reason)
-        reason = await told(source(address, insecure=True), tmp_path / "pki")
+        reason = await connect_problem(source(address, insecure=True), tmp_path / "pki")
         assert re.fullmatch(r"the server rejects user anonymous \(Bad\w+\): .* set username and .*", reason)
-        reason = await told(source(address), tmp_path / "pki")
+        reason = await connect_problem(source(address), tmp_path / "pki")
         assert reason.endswith("no endpoint with Basic256Sha256 SignAndEncrypt; it offers no security")

@@ -146,7 +146,7 @@ def described(folder: Path, options: str = "", tags: str = _TAGS, push: str = ""
     return load(folder / "plant.toml")
 
 
-def site(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Site:
+def site_in(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Site:
     """A plant that was registered once and whose database is away."""
     state = claimed(folder / "state")
     _IDS.save(state.registry)
@@ -167,12 +167,12 @@ async def written(site: Site, database: Database) -> None:
 
 
 async def test_answered_body_is_durable(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running():
-        assert (await here.push(b'boiler pressure=1.5,mode="auto" 1790000000000001999')).status == 204
-        assert here.samples() == [(1, 1790000000000001, 1.5)]
-        assert here.texts() == [(2, 1790000000000001, "auto")]
-        (source,) = (await here.health())["sources"]
+    site = site_in(tmp_path)
+    async with site.running():
+        assert (await site.push(b'boiler pressure=1.5,mode="auto" 1790000000000001999')).status == 204
+        assert site.samples() == [(1, 1790000000000001, 1.5)]
+        assert site.texts() == [(2, 1790000000000001, "auto")]
+        (source,) = (await site.health())["sources"]
         assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
 
 
@@ -181,51 +181,51 @@ async def test_sample_that_the_writer_quarantines_raises_no_alarm(database: Data
     plant = described(tmp_path / "p", tags=tags, more='[writer]\nfuture_limit = "1m"\n')
     state = claimed(tmp_path / "state")
     await register(plant, database.owner_dsn, state)
-    here = Site(tmp_path, plant, state, database.ingest_dsn)
+    site = Site(tmp_path, plant, state, database.ingest_dsn)
     ahead = now_us() + 600_000_000
-    async with here.running():
-        assert (await here.push(b"boiler pressure=9 %d" % (ahead * 1000))).status == 204
-        assert (await here.push(b"boiler pressure=9 %d" % (now_us() * 1000))).status == 204
-    alarms = [e for b in here.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == "alarm"]
+    async with site.running():
+        assert (await site.push(b"boiler pressure=9 %d" % (ahead * 1000))).status == 204
+        assert (await site.push(b"boiler pressure=9 %d" % (now_us() * 1000))).status == 204
+    alarms = [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == "alarm"]
     assert [event.time < ahead for event in alarms] == [True]
-    await drained(Writer(here.state.spool, database.ingest_dsn, WriterSettings.of(plant).writer))
+    await drained(Writer(site.state.spool, database.ingest_dsn, WriterSettings.of(plant).writer))
     assert await rows(database, "SELECT q.time_us, q.reason FROM plant.quarantine AS q") == [(ahead, "future")]
     assert await rows(database, "SELECT count(*) FROM plant.samples") == [(1,)]
 
 
 async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running():
-        answer = await here.push(b'boiler pressure=1.5,mode="auto" 1000\nboiler pressure="open wire" 2000')
+    site = site_in(tmp_path)
+    async with site.running():
+        answer = await site.push(b'boiler pressure=1.5,mode="auto" 1000\nboiler pressure="open wire" 2000')
         assert answer.status == 400
         assert answer.message.startswith(
             "partial write: 2 values written, 1 bad line: line 2: field 'pressure': text value"
         )
-        (source,) = (await here.health())["sources"]
+        (source,) = (await site.health())["sources"]
         assert (source["state"], list(source["bad_channels"]), source["open_gaps"]) == (
             "degraded",
             ["boiler/pressure"],
             1,
         )
-    async with here.running():  # goes on with the gap
-        answer = await here.push(b'boiler pressure="short" 3000\nboiler pressure="short" 4000')
+    async with site.running():  # goes on with the gap
+        answer = await site.push(b'boiler pressure="short" 3000\nboiler pressure="short" 4000')
         assert answer.message.startswith("0 values written, 2 bad lines")
         # Of the year 2096: it will be in the quarantine, and the gap goes on.
-        assert (await here.push(b"boiler pressure=1.6 4000000000000000000")).status == 204
-        assert (await here.health())["sources"][0]["open_gaps"] == 1
-        assert (await here.push(b"boiler pressure=1.6 5000\nboiler pressure=1.7 6000")).status == 204
-        (source,) = (await here.health())["sources"]
+        assert (await site.push(b"boiler pressure=1.6 4000000000000000000")).status == 204
+        assert (await site.health())["sources"][0]["open_gaps"] == 1
+        assert (await site.push(b"boiler pressure=1.6 5000\nboiler pressure=1.7 6000")).status == 204
+        (source,) = (await site.health())["sources"]
         assert (source["state"], source["bad_channels"], source["open_gaps"]) == ("connected", {}, 0)
         both = b'boiler pressure="short" 7000\nboiler pressure=1.8 9000'
-        assert (await here.push(both)).message.startswith("partial write: 1 value written, 1 bad line")
+        assert (await site.push(both)).message.startswith("partial write: 1 value written, 1 bad line")
     gaps = [
         (g.channel_ids, g.from_time, g.to_time, g.reason)
-        for b in here.spooled()
+        for b in site.spooled()
         if isinstance(b, GapBatch)
         for g in b.gaps
     ]
     assert gaps == [((1,), 2, None, "undecodable"), ((1,), 2, 5, "undecodable"), ((1,), 7, 9, "undecodable")]
-    events = [e for b in here.spooled() if isinstance(b, EventBatch) for e in b.events]
+    events = [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events]
     assert [(e.time, e.text, e.status) for e in events if e.type == "text" and e.channel_id == 1] == [
         (2, "open wire", 0x80740000),
         (3, "short", 0x80740000),
@@ -233,30 +233,30 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
         (7, "short", 0x80740000),
     ]
     assert [e.text for e in events if e.type == "channel_state"] == ["bad", "good"]
-    assert [value for _, _, value in here.samples()] == [1.5, 1.6, 1.6, 1.7, 1.8]
+    assert [value for _, _, value in site.samples()] == [1.5, 1.6, 1.6, 1.7, 1.8]
 
 
 async def test_integers_beyond_2_53_are_exact_as_text_and_reported_once_as_rounded(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running():
+    site = site_in(tmp_path)
+    async with site.running():
         for second in range(1, 3):
             line = b"boiler pressure=9007199254740993i,mode=9007199254740993i %d000" % second
-            assert (await here.push(line)).status == 204
-        assert here.samples() == [(1, 1, 2.0**53), (1, 2, 2.0**53)]
-        events = [e for batch in here.spooled() if isinstance(batch, EventBatch) for e in batch.events]
+            assert (await site.push(line)).status == 204
+        assert site.samples() == [(1, 1, 2.0**53), (1, 2, 2.0**53)]
+        events = [e for batch in site.spooled() if isinstance(batch, EventBatch) for e in batch.events]
         assert [e.channel_id for e in events if e.type == "rounded"] == [1]
         assert [e.text for e in events if e.type == "text"] == ["9007199254740993"] * 2
 
 
 async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> None:
-    here = site(tmp_path, 'status = "tag.q"\nstatus_codes = ["fault=Bad"]')
-    async with here.running():
+    site = site_in(tmp_path, 'status = "tag.q"\nstatus_codes = ["fault=Bad"]')
+    async with site.running():
         for second in (b"1000", b"2000"):
             body = b"boiler pressure=0 %s\nboiler,q=fault pressure=1 3%s\nboiler,q=odd pressure=2 4%s" % ((second,) * 3)
-            assert (await here.push(body)).status == 204
-        statuses = [code for b in here.spooled() if isinstance(b, SampleBatch) for code in b.samples.status.tolist()]
+            assert (await site.push(body)).status == 204
+        statuses = [code for b in site.spooled() if isinstance(b, SampleBatch) for code in b.samples.status.tolist()]
         assert statuses == [0, 0x80000000, 0x40000000] * 2
-        events = [e for batch in here.spooled() if isinstance(batch, EventBatch) for e in batch.events]
+        events = [e for batch in site.spooled() if isinstance(batch, EventBatch) for e in batch.events]
         assert [e.text for e in events if e.type == "unknown_status"] == ["odd"]
 
 
@@ -265,106 +265,106 @@ async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> 
     [("", 1), ("&precision=ns", 1), ("&precision=us", 1790), ("&precision=ms", 1790000), ("&precision=s", 1790000000)],
 )
 async def test_timestamp_precision_is_applied(tmp_path: Path, query: str, microseconds: int) -> None:
-    here = site(tmp_path)
-    async with here.running():
-        assert (await here.push(b"boiler pressure=1 1790", query)).status == 204
-        assert here.samples() == [(1, microseconds, 1.0)]
-        refused = await here.push(b"boiler pressure=1 1790", "&precision=minutes")
+    site = site_in(tmp_path)
+    async with site.running():
+        assert (await site.push(b"boiler pressure=1 1790", query)).status == 204
+        assert site.samples() == [(1, microseconds, 1.0)]
+        refused = await site.push(b"boiler pressure=1 1790", "&precision=minutes")
         assert (refused.status, refused.message) == (400, "precision 'minutes'; legal: ns, us, ms, s")
 
 
 async def test_times_of_arrival_where_timestamps_repeat(tmp_path: Path) -> None:
-    here, since = site(tmp_path, 'time = "arrival"'), now_us()
-    async with here.running():
+    site, since = site_in(tmp_path, 'time = "arrival"'), now_us()
+    async with site.running():
         for value in range(3):
             lines = f'boiler pressure={value} 1000\nboiler pressure={value + 0.5},mode="{value}" 1000'
-            assert (await here.push(lines.encode())).status == 204
-        assert [value for _, _, value in here.samples()] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
-        times = [time for _, time, _ in here.samples()]
+            assert (await site.push(lines.encode())).status == 204
+        assert [value for _, _, value in site.samples()] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+        times = [time for _, time, _ in site.samples()]
         assert times == sorted(set(times)) and since <= times[0] and times[-1] <= now_us()
-        assert next(time for _, time, _ in here.texts()) >= since
+        assert next(time for _, time, _ in site.texts()) >= since
 
 
 async def test_times_of_arrival_of_one_tag(tmp_path: Path) -> None:
     """The body that is sent again with a newer line behind it is known by its beginning."""
     arrival = _TAGS.replace('address = "boiler.pressure"', 'address = "boiler.pressure"\ntime = "arrival"')
-    here, since = site(tmp_path, tags=arrival), now_us()
+    site, since = site_in(tmp_path, tags=arrival), now_us()
     lost, newer = b'boiler pressure=1,mode="auto" 1000\n', b"boiler pressure=2 1000\n"
     head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {TOKEN['Authorization']}\r\n"
-    async with here.running():
-        _, writer = await asyncio.open_connection("127.0.0.1", here.plant.push.port)
+    async with site.running():
+        _, writer = await asyncio.open_connection("127.0.0.1", site.plant.push.port)
         writer.write(f"{head}Content-Length: {len(lost)}\r\n\r\n".encode() + lost)
         await writer.drain()
         writer.transport.abort()
 
         async def stored() -> bool:
-            return len(here.samples()) == 1
+            return len(site.samples()) == 1
 
         await until(stored)
-        assert (await here.push(lost + newer)).status == 204
-        (source,) = (await here.health())["sources"]
+        assert (await site.push(lost + newer)).status == 204
+        (source,) = (await site.health())["sources"]
         assert (source["remarks"], source["open_gaps"]) == ({}, 0)
-    first, second = sorted(set(here.samples()))
+    first, second = sorted(set(site.samples()))
     assert (first[2], second[2]) == (1.0, 2.0) and since <= first[1] < second[1] <= now_us()
-    assert {time for _, time, _ in here.texts()} == {1}
+    assert {time for _, time, _ in site.texts()} == {1}
 
 
 async def test_each_token_is_its_own_source(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     token_file.write(tmp_path / "p" / "other.token", "token-of-other-gateway")
-    here = site(
+    site = site_in(
         tmp_path, more='[[source]]\nname = "other"\nkind = "push"\ntoken_file = "other.token"\nunknown = "create"\n'
     )
     Registry({"edge": 1, "other": 2}, _IDS.channels, {"edge": {}, "other": {"boiler.pressure": 9}}).save(
-        here.state.registry
+        site.state.registry
     )
-    async with here.running():
-        assert (await here.push(b"boiler pressure=1 1000")).status == 204
+    async with site.running():
+        assert (await site.push(b"boiler pressure=1 1000")).status == 204
         given = {"Authorization": "Token token-of-other-gateway"}
-        assert (await here.push(b"boiler pressure=2 1000", headers=given)).status == 204
-        assert sorted(here.samples()) == [(1, 1, 1.0), (9, 1, 2.0)]
+        assert (await site.push(b"boiler pressure=2 1000", headers=given)).status == 204
+        assert sorted(site.samples()) == [(1, 1, 1.0), (9, 1, 2.0)]
 
 
 async def test_good_lines_are_kept_and_bad_ones_named(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running():
+    site = site_in(tmp_path)
+    async with site.running():
         body = b"boiler pressure=1 1000\nboiler pressure=\nboiler pressure=3,level=3 3000\n\xff\nboiler pressure=5 5000"
-        answer = await here.push(body)
+        answer = await site.push(body)
         assert (answer.status, answer.body["code"]) == (400, "invalid")
         assert answer.message == (
             "partial write: 3 values written, 3 bad lines: line 2: field 'pressure': the value is missing; "
             "line 3: field 'level': channel 'boiler.level' is not a tag of the source (unknown channels are "
             "rejected); line 4: byte 0xff is not UTF-8"
         )
-        assert here.samples() == [(1, 1, 1.0), (1, 3, 3.0), (1, 5, 5.0)]
-        answer = await here.push(b"x\n" * 30)
+        assert site.samples() == [(1, 1, 1.0), (1, 3, 3.0), (1, 5, 5.0)]
+        answer = await site.push(b"x\n" * 30)
         assert answer.message.startswith("0 values written, 30 bad lines: line 1: ")
         assert answer.message.endswith("line 20: found the end of the line where field=value is expected; and 10 more")
 
 
-async def push_unacknowledged(here: Site, body: bytes) -> None:
+async def push_unacknowledged(site: Site, body: bytes) -> None:
     """Push to a process that is killed when it has stored the body, before its answer."""
-    activate(here.state.root, here.root / "p" / "plant.toml")
-    process = await children.start("tests.crashing_push_collector", "push", "--state", here.state.root)
-    await until(here.ready)
+    activate(site.state.root, site.root / "p" / "plant.toml")
+    process = await children.start("tests.crashing_push_collector", "push", "--state", site.state.root)
+    await until(site.ready)
     with pytest.raises(aiohttp.ClientError):
-        await here.push(body)
+        await site.push(body)
     assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
 
 
 async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, 'stale_after = "100ms"')
-    async with here.running():
+    site = await registered(tmp_path, database, 'stale_after = "100ms"')
+    async with site.running():
         last = now_us()
-        assert (await here.push(b"boiler pressure=1 %d" % last, "&precision=us")).status == 204
+        assert (await site.push(b"boiler pressure=1 %d" % last, "&precision=us")).status == 204
 
         async def stale() -> bool:
-            return bool((await here.health())["sources"][0]["state"] == "disconnected")
+            return bool((await site.health())["sources"][0]["state"] == "disconnected")
 
         await until(stale)
         again = now_us()
-        assert (await here.push(b"boiler pressure=2 %d" % again, "&precision=us")).status == 204
-    await written(here, database)
+        assert (await site.push(b"boiler pressure=2 %d" % again, "&precision=us")).status == 204
+    await written(site, database)
     times = "(extract(epoch FROM from_time) * 1e6)::int8, (extract(epoch FROM to_time) * 1e6)::int8"
     gaps = await rows(database, f"SELECT {times}, reason, channel_id FROM plant.gap ORDER BY 2")
     (gap,) = [gap for gap in gaps if gap[1] == again]  # where the machine is busy there are others

@@ -43,9 +43,9 @@ async def flooded(folder: Path, database: Database) -> Site:
 
 @pytest.mark.slow
 async def test_what_is_taken_in_a_flood_is_durable(database: Database, tmp_path: Path) -> None:
-    here = await flooded(tmp_path, database)
-    flood = Flood(here.url, [f"token-of-{name}" for name in map(source, range(_GATEWAYS))])
-    async with push_process(here, tmp_path / "log"):
+    site = await flooded(tmp_path, database)
+    flood = Flood(site.url, [f"token-of-{name}" for name in map(source, range(_GATEWAYS))])
+    async with push_process(site, tmp_path / "log"):
         await flood.create_channels()
         holds = await flood.capacity(_SECONDS / 2, lambda: flood.answers["taken"])
         before = Counter(flood.answers)
@@ -54,12 +54,12 @@ async def test_what_is_taken_in_a_flood_is_durable(database: Database, tmp_path:
         told = flood.answers - before
     print(f"{holds:,.0f} lines/s before; in {_SECONDS:g} s of ten times as much: {dict(told)}")
     assert (told["wrong"], told["taken"] > 0) == (0, True)
-    assert flood.accepted <= stored(here), "what was answered with 204 is on disk"
+    assert flood.accepted <= stored(site), "what was answered with 204 is on disk"
 
 
-def stored(here: Site) -> set[int]:
+def stored(site: Site) -> set[int]:
     """The whole bodies in the spool, by the value of their first line."""
-    created = json.loads((here.state.root / "push.json").read_text())["created"]
+    created = json.loads((site.state.root / "push.json").read_text())["created"]
     firsts = [channels[f"{name}/c0000"] for name, channels in created.items()]
-    batches = [batch for batch in here.spooled() if isinstance(batch, SampleBatch) and len(batch) == LINES]
+    batches = [batch for batch in site.spooled() if isinstance(batch, SampleBatch) and len(batch) == LINES]
     return {int(batch.samples.value[np.isin(batch.samples.channel, firsts)][0]) for batch in batches}

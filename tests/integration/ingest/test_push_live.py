@@ -16,7 +16,7 @@ from core.batch import Event, EventBatch, GapBatch
 from core.config import snapshot, token_file
 from core.config.load import load
 from core.registry import Registry
-from tests.integration.ingest.test_push import Site, site
+from tests.integration.ingest.test_push import Site, site_in
 from tests.waiting import until
 
 _IDS = Registry(
@@ -32,33 +32,33 @@ def tags(**addresses: str) -> str:
     return "".join(rows).replace("__", "/")
 
 
-async def edit(here: Site, options: str, versions: dict[str, int] | None = None, more: str = "") -> None:
+async def edit(site: Site, options: str, versions: dict[str, int] | None = None, more: str = "") -> None:
     """Put this in force, and wait until it is."""
-    file = here.root / "p" / "plant.toml"
+    file = site.root / "p" / "plant.toml"
     head = file.read_text().partition("[[source]]")[0]
     source = '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "edge.token"\n'
     file.write_text(f"{head}{source}{options}{more}")
-    number = snapshot.save(here.state.root, file, {}, load(file), versions or {}).number
+    number = snapshot.save(site.state.root, file, {}, load(file), versions or {}).number
     os.kill(os.getpid(), signal.SIGHUP)
 
     async def followed() -> bool:
-        return bool((await here.health())["configuration"] == number)
+        return bool((await site.health())["configuration"] == number)
 
     await until(followed)
 
 
-def events(here: Site, kind: str) -> list[Event]:
-    return [e for b in here.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == kind]
+def events(site: Site, kind: str) -> list[Event]:
+    return [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == kind]
 
 
 @asynccontextmanager
-async def pushing(here: Site, body: bytes) -> AsyncIterator[list[int]]:
+async def pushing(site: Site, body: bytes) -> AsyncIterator[list[int]]:
     """Bodies one after the other over four connections, and each time one over its own; gives the answers."""
     answers: list[int] = []
     stop = asyncio.Event()
 
     async def push_once(session: aiohttp.ClientSession | None) -> None:
-        answer = await here.push(body, session=session)
+        answer = await site.push(body, session=session)
         if "already being processed" not in answer.body.get("message", ""):  # a busy machine takes one at a time
             answers.append(answer.status)
 
@@ -86,88 +86,88 @@ async def pushing(here: Site, body: bytes) -> AsyncIterator[list[int]]:
 
 
 async def test_sources_and_tags_come_and_go_while_a_gateway_pushes(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    _IDS.save(here.state.registry)
+    site = site_in(tmp_path)
+    _IDS.save(site.state.registry)
     token_file.write(tmp_path / "p" / "other.token", "token-of-other-gateway")
     both = tags(boiler__pressure="boiler.pressure", boiler__level="boiler.level")
     other = '[[source]]\nname = "other"\nkind = "push"\ntoken_file = "other.token"\n' + tags(c="x.c")
-    async with here.running(), pushing(here, b"boiler pressure=1") as answers:
+    async with site.running(), pushing(site, b"boiler pressure=1") as answers:
         level = b"boiler level=2 1000"
-        assert (await here.push(level)).status == 400
-        await edit(here, "max_rate = 100000\n" + both)
-        assert (await here.push(level)).status == 204
-        assert (await here.push(b"x c=3 1000", headers=_OTHER)).status == 401
-        await edit(here, both, more=other)
-        assert (await here.push(b"x c=3 1000", headers=_OTHER)).status == 204
-        await edit(here, tags(boiler__pressure="boiler.pressure"))
-        assert (await here.push(b"x c=3 1000", headers=_OTHER)).status == 401
-        assert (await here.push(level)).status == 400
-        assert [source["name"] for source in (await here.health())["sources"]] == ["edge"]
+        assert (await site.push(level)).status == 400
+        await edit(site, "max_rate = 100000\n" + both)
+        assert (await site.push(level)).status == 204
+        assert (await site.push(b"x c=3 1000", headers=_OTHER)).status == 401
+        await edit(site, both, more=other)
+        assert (await site.push(b"x c=3 1000", headers=_OTHER)).status == 204
+        await edit(site, tags(boiler__pressure="boiler.pressure"))
+        assert (await site.push(b"x c=3 1000", headers=_OTHER)).status == 401
+        assert (await site.push(level)).status == 400
+        assert [source["name"] for source in (await site.health())["sources"]] == ["edge"]
     assert set(answers) == {204}
-    assert sum(channel == 1 for channel, _, _ in here.samples()) == len(answers), "each once"
-    recorded = [gap for b in here.spooled() if isinstance(b, GapBatch) for gap in b.gaps]
+    assert sum(channel == 1 for channel, _, _ in site.samples()) == len(answers), "each once"
+    recorded = [gap for b in site.spooled() if isinstance(b, GapBatch) for gap in b.gaps]
     assert [(gap.reason, gap.channel_ids) for gap in recorded] == [("removed", (2,)), ("removed", (3,))]
-    assert len(events(here, "restart")) == 2, "each source was started once"
+    assert len(events(site, "restart")) == 2, "each source was started once"
 
 
 async def test_gap_of_texts_for_a_numeric_channel_ends_with_the_change(tmp_path: Path) -> None:
     """The channel takes texts from now on, or is gone."""
-    here = site(tmp_path)
-    _IDS.save(here.state.registry)
+    site = site_in(tmp_path)
+    _IDS.save(site.state.registry)
     both = tags(c="x.c", k="x.k")
 
     async def open_gaps() -> int:
-        (source,) = (await here.health())["sources"]
+        (source,) = (await site.health())["sources"]
         return int(source["open_gaps"])
 
-    async with here.running():
-        await edit(here, both)
-        assert (await here.push(b'x c="off",k="off"')).status == 400
+    async with site.running():
+        await edit(site, both)
+        assert (await site.push(b'x c="off",k="off"')).status == 400
         assert await open_gaps() == 2
-        await edit(here, tags(c="x.c") + 'kind = "text"\n')
+        await edit(site, tags(c="x.c") + 'kind = "text"\n')
         assert await open_gaps() == 0
-        assert (await here.push(b'x c="off"')).status == 204
+        assert (await site.push(b'x c="off"')).status == 204
 
 
 async def test_new_token_applies_and_invalid_configuration_is_refused(tmp_path: Path) -> None:
     one = tags(boiler__pressure="boiler.pressure")
-    here = site(tmp_path, tags=one)
-    Registry(_IDS.sources, {"edge": {"boiler/pressure": 1}}, _IDS.created).save(here.state.registry)
+    site = site_in(tmp_path, tags=one)
+    Registry(_IDS.sources, {"edge": {"boiler/pressure": 1}}, _IDS.created).save(site.state.registry)
     new = {"Authorization": "Token token-of-this-gateway"}
-    async with here.running():
-        assert (await here.push(b"boiler pressure=1")).status == 204
+    async with site.running():
+        assert (await site.push(b"boiler pressure=1")).status == 204
         token_file.write(tmp_path / "p" / "edge.token", "token-of-this-gateway")
 
         async def refused() -> bool:
-            return (await here.push(b"boiler pressure=1")).status == 401
+            return (await site.push(b"boiler pressure=1")).status == 401
 
         await until(refused)
-        assert (await here.push(b"boiler pressure=1", headers=new)).status == 204
-        file = here.root / "p" / "plant.toml"
+        assert (await site.push(b"boiler pressure=1", headers=new)).status == 204
+        file = site.root / "p" / "plant.toml"
         file.write_text(file.read_text() + tags(stranger="boiler.stranger"))
-        bad = snapshot.save(here.state.root, file, {}, load(file)).number
+        bad = snapshot.save(site.state.root, file, {}, load(file)).number
         os.kill(os.getpid(), signal.SIGHUP)
         for _ in range(20):
-            assert (await here.push(b"boiler pressure=1", headers=new)).status == 204
-        assert (await here.health())["configuration"] < bad
-        await edit(here, one)
+            assert (await site.push(b"boiler pressure=1", headers=new)).status == 204
+        assert (await site.health())["configuration"] < bad
+        await edit(site, one)
 
 
 async def test_lines_around_a_change_are_separated_by_its_time(tmp_path: Path) -> None:
     """Two channels change places while bodies without times are on their way."""
-    here = site(tmp_path)
-    _IDS.save(here.state.registry)
+    site = site_in(tmp_path)
+    _IDS.save(site.state.registry)
     body = b"\n".join(b"t c=%d,k=%d" % (20 + n % 50, 290 + n % 50) for n in range(200))
 
     def values(channel: int, rows: list[tuple[int, int, float]]) -> list[tuple[int, Any]]:
         return [(time, value > 100) for of, time, value in rows if of == channel]
 
-    async with here.running():
-        await edit(here, "max_rate = 10000000\n" + tags(c="t.c", k="t.k"))
-        async with pushing(here, body) as answers:
+    async with site.running():
+        await edit(site, "max_rate = 10000000\n" + tags(c="t.c", k="t.k"))
+        async with pushing(site, body) as answers:
             for version in range(1, 6):
                 swapped = tags(c="t.k", k="t.c") if version % 2 else tags(c="t.c", k="t.k")
-                await edit(here, "max_rate = 10000000\n" + swapped, {"c": version, "k": version})
+                await edit(site, "max_rate = 10000000\n" + swapped, {"c": version, "k": version})
                 seen = len(answers)
 
                 async def more(seen: int = seen) -> bool:
@@ -176,8 +176,8 @@ async def test_lines_around_a_change_are_separated_by_its_time(tmp_path: Path) -
                 await until(more)
     assert set(answers) == {204}
     for channel in (4, 5):
-        since = [e.time for e in events(here, "version_read") if e.channel_id == channel]
+        since = [e.time for e in events(site, "version_read") if e.channel_id == channel]
         assert len(since) == 5
-        for time, is_kelvin in values(channel, here.samples()):
+        for time, is_kelvin in values(channel, site.samples()):
             swapped_then = sum(at <= time for at in since) % 2 == 1
             assert is_kelvin == (swapped_then == (channel == 4))

@@ -18,7 +18,7 @@ from core.servers import http
 from core.servers.server_tls import ca_file
 from tests.config_in_force import activate
 from tests.integration.core.test_http_flood import push_process
-from tests.integration.ingest.test_push import Site, site
+from tests.integration.ingest.test_push import Site, site_in
 from tests.integration.ops.test_server_tls import command, own, serving
 from tests.telegraf import Telegraf
 from tests.waiting import PATIENCE, until
@@ -27,27 +27,27 @@ _HALF_OPEN = 450  # more than a server's connections
 
 
 @asynccontextmanager
-async def push_with_tls(here: Site) -> AsyncIterator[ssl.SSLContext]:
+async def push_with_tls(site: Site) -> AsyncIterator[ssl.SSLContext]:
     """The push process; what a client trusts that it serves."""
-    activate(here.state.root, here.root / "p" / "plant.toml")
-    TlsSettings.of(here.plant).ensure(here.state.root)
-    trusting = ssl.create_default_context(cafile=str(ca_file(here.state.pki)))
+    activate(site.state.root, site.root / "p" / "plant.toml")
+    TlsSettings.of(site.plant).ensure(site.state.root)
+    trusting = ssl.create_default_context(cafile=str(ca_file(site.state.pki)))
 
     async def answers() -> bool:
         with suppress(aiohttp.ClientError):
-            return await pushed(here, trusting, 1) in (204, 400)
+            return await pushed(site, trusting, 1) in (204, 400)
         return False
 
-    async with push_process(here, here.root / "log", answers):
+    async with push_process(site, site.root / "log", answers):
         yield trusting
 
 
-async def pushed(here: Site, trusting: ssl.SSLContext, number: int) -> int:
+async def pushed(site: Site, trusting: ssl.SSLContext, number: int) -> int:
     """The status of the response to a line."""
     async with (
         aiohttp.ClientSession() as session,
         session.post(
-            f"https://127.0.0.1:{here.plant.push.port}/api/v2/write?org=o&bucket=b",
+            f"https://127.0.0.1:{site.plant.push.port}/api/v2/write?org=o&bucket=b",
             data=io.BytesIO(b"boiler pressure=1 %d000" % number),
             headers={"Authorization": "Token token-of-edge-gateway"},
             ssl=trusting,
@@ -90,10 +90,10 @@ async def test_half_open_handshakes_are_evicted_for_a_client_that_speaks(
 @pytest.mark.timeout(1800)  # where Telegraf has to be built
 async def test_telegraf_pushes_over_tls(tmp_path: Path) -> None:
     tags = '[[source.tag]]\nname = "boiler/pressure"\naddress = "mem.available"\n'
-    here = site(tmp_path, push='host = "0.0.0.0"', tags=tags)
-    secrets = {"telegraf_token": "token-of-edge-gateway", "reader_dsn": here.dsn}
-    ca = {"PLANTLOG_CA": str(ca_file(here.state.pki))}
-    ca["PLANTLOG_PUSH"] = f"https://localhost:{here.plant.push.port}"
-    async with push_with_tls(here):
+    site = site_in(tmp_path, push='host = "0.0.0.0"', tags=tags)
+    secrets = {"telegraf_token": "token-of-edge-gateway", "reader_dsn": site.dsn}
+    ca = {"PLANTLOG_CA": str(ca_file(site.state.pki))}
+    ca["PLANTLOG_PUSH"] = f"https://localhost:{site.plant.push.port}"
+    async with push_with_tls(site):
         with Telegraf(tmp_path, "telegraf.conf", secrets, ca).running():
-            await until(here.samples)
+            await until(site.samples)

@@ -20,31 +20,31 @@ from ingest.push import gateways
 from ingest.push.tokens import Tokens
 from ops import tokens
 from ops.deployment import Deployment, Running
-from tests.integration.ingest.test_push import Site, site
+from tests.integration.ingest.test_push import Site, site_in
 from tests.waiting import until
 
 _FIRST = "token-of-edge-gateway"
 _SOON = 1.0  # s, within which a change is in force
 
 
-def given(token: str) -> dict[str, str]:
+def authorization(token: str) -> dict[str, str]:
     return {"Authorization": f"Token {token}"}
 
 
-def file_of(here: Site) -> Path:
-    return here.root / "p" / "edge.token"
+def file_of(site: Site) -> Path:
+    return site.root / "p" / "edge.token"
 
 
-async def status(here: Site, token: str) -> int:
-    return (await here.push(b"boiler pressure=1 1000", headers=given(token))).status
+async def status(site: Site, token: str) -> int:
+    return (await site.push(b"boiler pressure=1 1000", headers=authorization(token))).status
 
 
-async def remark(here: Site, source: int = 0) -> str:
-    return str((await here.health())["sources"][source]["remarks"].get("token_file", ""))
+async def remark(site: Site, source: int = 0) -> str:
+    return str((await site.health())["sources"][source]["remarks"].get("token_file", ""))
 
 
 @asynccontextmanager
-async def streaming(here: Site, token: Callable[[], str]) -> AsyncIterator[list[int]]:
+async def streaming(site: Site, token: Callable[[], str]) -> AsyncIterator[list[int]]:
     """Bodies one after the other with the gateway's token, each with a sample of its own; gives the answers."""
     answers: list[int] = []
     stop = asyncio.Event()
@@ -53,7 +53,7 @@ async def streaming(here: Site, token: Callable[[], str]) -> AsyncIterator[list[
         async with aiohttp.ClientSession() as session:
             while not stop.is_set():
                 line = b"boiler pressure=%d %d000" % (len(answers), len(answers) + 1)
-                answers.append((await here.push(line, headers=given(token()), session=session)).status)
+                answers.append((await site.push(line, headers=authorization(token()), session=session)).status)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(stream())
@@ -66,29 +66,29 @@ async def streaming(here: Site, token: Callable[[], str]) -> AsyncIterator[list[
 
 async def test_rotation_under_a_stream_of_writes_refuses_nothing(tmp_path: Path) -> None:
     """Each new token is used as soon as it is known, and the former one removed: again and again."""
-    here = site(tmp_path)
+    site = site_in(tmp_path)
     current = _FIRST
 
     async def known(token: str) -> bool:
-        return await status(here, token) == 204
+        return await status(site, token) == 204
 
     async def refused(token: str) -> bool:
-        return await status(here, token) == 401
+        return await status(site, token) == 401
 
-    async with here.running(), streaming(here, lambda: current) as answers:
+    async with site.running(), streaming(site, lambda: current) as answers:
         for _ in range(3):
-            former, new = current, tokens.add(file_of(here), "edge", here.state)
+            former, new = current, tokens.add(file_of(site), "edge", site.state)
             await until(lambda new=new: known(new))
             assert await known(former)
             current = new
             seen = len(answers)
             await until(lambda seen=seen: len(answers) > seen + 10)
-            removed = tokens.remove(file_of(here), "edge", hash_of(former).digest.hex()[:12], here.state)
+            removed = tokens.remove(file_of(site), "edge", hash_of(former).digest.hex()[:12], site.state)
             assert removed.digest == hash_of(former).digest
             await until(lambda former=former: refused(former))
-        assert list((await here.health())["tokens"]["edge"]) == [hash_of(current).short]
+        assert list((await site.health())["tokens"]["edge"]) == [hash_of(current).short]
     assert set(answers) == {204}
-    streamed = sorted(row for row in here.samples() if row != (1, 1, 1.0))
+    streamed = sorted(row for row in site.samples() if row != (1, 1, 1.0))
     assert streamed == [(1, number + 1, float(number)) for number in range(len(answers))], "each once"
 
 
@@ -103,23 +103,23 @@ async def test_change_is_in_force_within_a_second(tmp_path: Path, monkeypatch: p
         looks.append(time.monotonic())
 
     monkeypatch.setattr(Tokens, "refresh", counted)
-    here = site(tmp_path)
-    async with here.running():
-        token_file.write(file_of(here), "another-token-of-the-edge")
+    site = site_in(tmp_path)
+    async with site.running():
+        token_file.write(file_of(site), "another-token-of-the-edge")
         seen = len(looks)
         await until(lambda: len(looks) >= seen + 3)  # one look may have begun before
-        assert await status(here, _FIRST) == 401
-        assert await status(here, "another-token-of-the-edge") == 204
+        assert await status(site, _FIRST) == 401
+        assert await status(site, "another-token-of-the-edge") == 204
 
 
 async def test_broken_file_is_reported_and_the_former_tokens_stay(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    valid = file_of(here).read_text()
+    site = site_in(tmp_path)
+    valid = file_of(site).read_text()
 
     async def reported(what: str) -> bool:
-        return what in await remark(here) and "the former tokens stay valid" in await remark(here)
+        return what in await remark(site) and "the former tokens stay valid" in await remark(site)
 
-    async with here.running():
+    async with site.running():
         for content, what in (
             ("", "found no hash"),
             (
@@ -128,87 +128,87 @@ async def test_broken_file_is_reported_and_the_former_tokens_stay(tmp_path: Path
             ),
             (valid + "sha256:12\n", "found no hash in line 2"),
         ):
-            file_of(here).write_text(content)
+            file_of(site).write_text(content)
             await until(lambda what=what: reported(what))
-            assert await status(here, _FIRST) == 204
-            assert await status(here, "a-plain-token-of-a-gateway") == 401
-            assert "a-plain-token" not in await remark(here)
-        file_of(here).unlink()
+            assert await status(site, _FIRST) == 204
+            assert await status(site, "a-plain-token-of-a-gateway") == 401
+            assert "a-plain-token" not in await remark(site)
+        file_of(site).unlink()
         await until(lambda: reported("cannot be read: No such file or directory"))
-        assert await status(here, _FIRST) == 204
-        token_file.write(file_of(here), "a-plain-token-of-a-gateway")
+        assert await status(site, _FIRST) == 204
+        token_file.write(file_of(site), "a-plain-token-of-a-gateway")
 
         async def mended() -> bool:
-            return not await remark(here)
+            return not await remark(site)
 
         await until(mended)
-        assert await status(here, _FIRST) == 401
-        assert await status(here, "a-plain-token-of-a-gateway") == 204
+        assert await status(site, _FIRST) == 401
+        assert await status(site, "a-plain-token-of-a-gateway") == 204
 
 
 async def test_collector_starts_with_a_broken_file_and_other_gateways_push(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     other = tmp_path / "p" / "other.token"
     token_file.write(other, "token-of-other-gateway")
-    here = site(
+    site = site_in(
         tmp_path, more='[[source]]\nname = "other"\nkind = "push"\ntoken_file = "other.token"\ncounts = ["x"]\n'
     )
     Registry(
         {"edge": 1, "other": 2},
         {"edge": {"boiler/pressure": 1, "boiler/mode": 2}, "other": {}},
         {"edge": {}, "other": {}},
-    ).save(here.state.registry)
+    ).save(site.state.registry)
     other.write_text("token-of-other-gateway\n")
-    async with here.running():
-        assert "no token is valid" in await remark(here)
-        assert await status(here, _FIRST) == 204
-        assert await status(here, "token-of-other-gateway") == 401
+    async with site.running():
+        assert "no token is valid" in await remark(site)
+        assert await status(site, _FIRST) == 204
+        assert await status(site, "token-of-other-gateway") == 401
         token_file.write(other, _FIRST)
-        await until(lambda: _says(here, f"found token {hash_of(_FIRST).short} of source edge"))
-        assert await status(here, _FIRST) == 204
+        await until(lambda: _says(site, f"found token {hash_of(_FIRST).short} of source edge"))
+        assert await status(site, _FIRST) == 204
         # Crosswise: for a moment each has the other's
         token_file.write(other, "token-of-other-gateway")
-        await until(lambda: _says(here, ""))
-        former = file_of(here).read_bytes()
-        file_of(here).write_bytes(other.read_bytes())
+        await until(lambda: _says(site, ""))
+        former = file_of(site).read_bytes()
+        file_of(site).write_bytes(other.read_bytes())
         other.write_bytes(former)
 
         async def exchanged() -> bool:
-            hashes = (await here.health())["tokens"]
-            return list(hashes["other"]) == [hash_of(_FIRST).short] and not await remark(here)
+            hashes = (await site.health())["tokens"]
+            return list(hashes["other"]) == [hash_of(_FIRST).short] and not await remark(site)
 
         await until(exchanged)
-        assert await status(here, "token-of-other-gateway") == 204
+        assert await status(site, "token-of-other-gateway") == 204
 
 
-async def _says(here: Site, text: str) -> bool:
-    found = await remark(here)
+async def _says(site: Site, text: str) -> bool:
+    found = await remark(site)
     return text in found if text else not found
 
 
 async def test_plain_token_is_replaced_by_its_hash_and_stays_valid(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    file_of(here).write_text(f"{_FIRST}\n")
-    replaced = tokens.hash_plain(file_of(here), "edge", here.state)
+    site = site_in(tmp_path)
+    file_of(site).write_text(f"{_FIRST}\n")
+    replaced = tokens.hash_plain(file_of(site), "edge", site.state)
     assert replaced is not None
     assert replaced.digest == hash_of(_FIRST).digest
-    assert _FIRST not in file_of(here).read_text()
-    assert tokens.hash_plain(file_of(here), "edge", here.state) is None, "safe to repeat"
-    async with here.running():
-        assert await status(here, _FIRST) == 204
+    assert _FIRST not in file_of(site).read_text()
+    assert tokens.hash_plain(file_of(site), "edge", site.state) is None, "safe to repeat"
+    async with site.running():
+        assert await status(site, _FIRST) == 204
 
 
 async def test_list_shows_when_a_token_was_used_last(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    new = tokens.add(file_of(here), "edge", here.state)
-    here.state.run.mkdir(exist_ok=True)
-    Deployment(here.root / "p" / "plant.toml", simulator=False).save(here.state)
-    Running("demo", here.plant.health, ("collector-push",)).save(here.state)
-    assert [one.used_at for one in tokens.list_tokens("edge", None, here.state)] == [None, None]
-    async with here.running():
+    site = site_in(tmp_path)
+    new = tokens.add(file_of(site), "edge", site.state)
+    site.state.run.mkdir(exist_ok=True)
+    Deployment(site.root / "p" / "plant.toml", simulator=False).save(site.state)
+    Running("demo", site.plant.health, ("collector-push",)).save(site.state)
+    assert [one.used_at for one in tokens.list_tokens("edge", None, site.state)] == [None, None]
+    async with site.running():
         before = time.time() * 1e6
-        assert await status(here, new) == 204
-        listed = await asyncio.to_thread(tokens.list_tokens, None, None, here.state)
+        assert await status(site, new) == 204
+        listed = await asyncio.to_thread(tokens.list_tokens, None, None, site.state)
     assert [(one.source, one.short) for one in listed] == [("edge", hash_of(t).short) for t in (_FIRST, new)]
     assert listed[0].used_at == 0
     assert listed[1].used_at is not None
@@ -217,45 +217,45 @@ async def test_list_shows_when_a_token_was_used_last(tmp_path: Path) -> None:
 
 
 def test_commands_refuse_what_would_lock_out_a_gateway(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    file = file_of(here)
+    site = site_in(tmp_path)
+    file = file_of(site)
     short = hash_of(_FIRST).short
     with pytest.raises(OperationError, match=f"{short} is the only token of source edge: add another one first"):
-        tokens.remove(file, "edge", short, here.state)
+        tokens.remove(file, "edge", short, site.state)
     with pytest.raises(OperationError, match="'ab' is too short"):
-        tokens.remove(file, "edge", "ab", here.state)
+        tokens.remove(file, "edge", "ab", site.state)
     for _ in range(7):
-        tokens.add(file, "edge", here.state)
+        tokens.add(file, "edge", site.state)
     with pytest.raises(OperationError, match="has 8 tokens: remove one first"):
-        tokens.add(file, "edge", here.state)
+        tokens.add(file, "edge", site.state)
     with pytest.raises(OperationError, match="has no token whose hash begins with 0000000000000000"):
-        tokens.remove(file, "edge", "0" * 16, here.state)
+        tokens.remove(file, "edge", "0" * 16, site.state)
     assert len(token_file.parse(file.read_bytes(), "edge").hashes) == 8
     with pytest.raises(OperationError, match="has no push source nobody with a token_file; it has edge"):
-        tokens.token_file_of("nobody", tmp_path / "p" / "plant.toml", here.state)
+        tokens.token_file_of("nobody", tmp_path / "p" / "plant.toml", site.state)
     file.write_text("x\n")
     with pytest.raises(OperationError, match="with 1 characters; legal: one line of 16 or more"):
-        tokens.hash_plain(file, "edge", here.state)
+        tokens.hash_plain(file, "edge", site.state)
     with pytest.raises(OperationError, match="found a token in line 1; legal: its hash"):
-        tokens.add(file, "edge", here.state)
+        tokens.add(file, "edge", site.state)
     file.write_text("a-first-line-of-something-else\na-second-line-of-something-else\n")
     with pytest.raises(OperationError, match="found no hash in line 1"):
-        tokens.hash_plain(file, "edge", here.state)
+        tokens.hash_plain(file, "edge", site.state)
     assert file.read_text().startswith("a-first-line")
 
 
 def test_new_file_is_made_and_comments_owner_and_link_are_kept(tmp_path: Path) -> None:
-    here = site(tmp_path)
+    site = site_in(tmp_path)
     file = tmp_path / "p" / "new" / "edge.tokens"
-    first = tokens.add(file, "edge", here.state)
+    first = tokens.add(file, "edge", site.state)
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text(f"# of the gateway in the north\n\n{file.read_text()}")
     if os.geteuid() == 0:
         os.chown(file, 12345, 12345)
     link = tmp_path / "link"
     link.symlink_to(file)
-    tokens.add(link, "edge", here.state)
-    tokens.remove(link, "edge", hash_of(first).short, here.state)
+    tokens.add(link, "edge", site.state)
+    tokens.remove(link, "edge", hash_of(first).short, site.state)
     assert link.is_symlink()
     assert file.read_text().startswith("# of the gateway in the north\n\nsha256:")
     assert len(token_file.parse(file.read_bytes(), "edge").hashes) == 1

@@ -66,7 +66,7 @@ def batch() -> SampleBatch:
     return SampleBatch(1, now_us(), Samples(one.astype(np.int32), np.array([now_us()]), one, np.zeros(1, np.uint32)))
 
 
-def kept(state: Path) -> int:
+def spooled_batches(state: Path) -> int:
     return Spooled(state / "spool" / "modbus.sqlite").depth()[0]
 
 
@@ -77,7 +77,7 @@ async def test_impossible_drain_ends_by_itself(tmp_path: Path, black_hole: int) 
             _, output = await process.communicate()
     assert process.returncode == 0
     assert b"stopped before the spools were empty" in output
-    assert kept(tmp_path) == 1
+    assert spooled_batches(tmp_path) == 1
 
 
 async def test_second_signal_ends_the_drain_at_once(tmp_path: Path, black_hole: int) -> None:
@@ -91,7 +91,7 @@ async def test_second_signal_ends_the_drain_at_once(tmp_path: Path, black_hole: 
             _, output = await process.communicate()
     assert process.returncode == 1
     assert b"stopped before the spools were empty" not in output, "it drained to the end of its time"
-    assert kept(tmp_path) == 1
+    assert spooled_batches(tmp_path) == 1
 
 
 async def read_line(process: asyncio.subprocess.Process) -> bytes:

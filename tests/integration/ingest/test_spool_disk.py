@@ -27,7 +27,7 @@ from ingest.status import SourceStatus
 from ingest.writer.writer import Writer
 from tests.database import Database
 from tests.integration.ingest.test_opcua_recovery import serving
-from tests.integration.ingest.test_push import site
+from tests.integration.ingest.test_push import site_in
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.samples import batch
 from tests.spooling import Spooled, drained
@@ -363,14 +363,14 @@ async def test_opcua_on_a_full_disk_leaves_values_on_the_server(disk: Disk, tmp_
 
 
 async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
-    here = site(disk.folder)
+    site = site_in(disk.folder)
     rows = [b"boiler pressure=%d %d" % (i, 1_790_000_000_000_000_000 + 1000 * i) for i in range(5000)]
     answers: list[int] = []
-    async with here.running():
-        assert (await here.push(rows[0])).status == 204
+    async with site.running():
+        assert (await site.push(rows[0])).status == 204
         disk.fill(leave=0)
         for _ in range(200):
-            refused = await here.push(b"\n".join(rows))
+            refused = await site.push(b"\n".join(rows))
             answers.append(refused.status)
             if refused.status != 204:
                 break
@@ -380,7 +380,7 @@ async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
         disk.clear()
 
         async def taken() -> bool:
-            return (await here.push(b"\n".join(rows))).status == 204
+            return (await site.push(b"\n".join(rows))).status == 204
 
         await until(taken, every=0.1)
-        assert len(set(here.samples())) == len(rows)
+        assert len(set(site.samples())) == len(rows)

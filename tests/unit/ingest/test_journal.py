@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def kept(folder: Path) -> list[int]:
+def sequences_of(folder: Path) -> list[int]:
     """Sequences in the journal, oldest first."""
     return [key.sequence for key in keys(folder)][::-1]
 
@@ -247,7 +247,7 @@ def test_each_process_has_segments_of_its_own(tmp_path: Path, clock: list[int]) 
         journal = Journal(tmp_path, OPTIONS)
         journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
         journal.close()
-    assert kept(tmp_path) == [1, 2], "in order"
+    assert sequences_of(tmp_path) == [1, 2], "in order"
     assert [begin for begin, _ in segments(tmp_path)] == [T0, T0 + 1]
     assert replay(tmp_path, T0, T0 + 1).batches == 2
 
@@ -293,7 +293,7 @@ def test_a_clock_that_is_set_back_while_nothing_runs_does_not_disorder_a_journal
             journal = Journal(tmp_path, OPTIONS)
         journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
     journal.close()
-    assert kept(tmp_path) == [1, 2, 3]
+    assert sequences_of(tmp_path) == [1, 2, 3]
     replay(tmp_path, T0 + HOUR // 2)
     assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
 
@@ -306,10 +306,10 @@ def test_old_segments_are_dropped(tmp_path: Path, clock: list[int]) -> None:
     for number in range(1, 10):
         clock[0] = T0 + number * HOUR
         journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
-    assert kept(tmp_path) == [6, 7, 8, 9], "nothing younger than 3 h is missing"
+    assert sequences_of(tmp_path) == [6, 7, 8, 9], "nothing younger than 3 h is missing"
     clock[0] += 2 * HOUR
     journal.trim()
-    assert kept(tmp_path) == [8, 9]
+    assert sequences_of(tmp_path) == [8, 9]
     journal.close()
 
 
@@ -319,11 +319,11 @@ def test_what_waits_to_be_written_again_does_not_get_old(tmp_path: Path, clock: 
     replay(tmp_path, until_us=T0)
     clock[0] += 5 * HOUR
     journal.append([(tmp_path / "opcua.sqlite", [samples(2)])])
-    assert kept(tmp_path) == [1, 2]
+    assert sequences_of(tmp_path) == [1, 2]
     assert [one.sequence for one in replayed(tmp_path)] == [1]
     clock[0] += 5 * HOUR
     journal.append([(tmp_path / "opcua.sqlite", [samples(3)])])
-    assert kept(tmp_path) == [2, 3]
+    assert sequences_of(tmp_path) == [2, 3]
     journal.close()
 
 
@@ -335,8 +335,8 @@ def test_a_journal_has_at_most_its_bytes(tmp_path: Path) -> None:
         journal.append([(tmp_path / "push.sqlite", [spooled(number, event)])])
         assert journal.report().bytes <= MIB
     journal.close()
-    assert kept(tmp_path) == list(range(kept(tmp_path)[0], 200)), "the oldest ones went"
-    assert len(kept(tmp_path)) > 45, "and no more than had to"
+    assert sequences_of(tmp_path) == list(range(sequences_of(tmp_path)[0], 200)), "the oldest ones went"
+    assert len(sequences_of(tmp_path)) > 45, "and no more than had to"
 
 
 def test_a_journal_that_is_turned_off_goes(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_what_a_collector_drops_is_not_written_to_any_more(tmp_path: Path) -> No
     segments(tmp_path)[0][1].unlink()
     journal.append([(tmp_path / "opcua.sqlite", [samples(2)])])
     journal.close()
-    assert kept(tmp_path) == [2]
+    assert sequences_of(tmp_path) == [2]
 
 
 def test_a_journal_that_cannot_be_written_does_not_stop_ingest(
@@ -372,7 +372,7 @@ def test_a_journal_that_cannot_be_written_does_not_stop_ingest(
     (tmp_path / "journal").unlink()
     journal.append([(tmp_path / "opcua.sqlite", [samples(9)])])
     assert journal.report().problem is None
-    assert kept(tmp_path) == [9]
+    assert sequences_of(tmp_path) == [9]
     journal.close()
 
 

@@ -47,7 +47,7 @@ def polls(rounds: Sequence[Sequence[float]], intervals: Sequence[float]) -> Iter
         yield poll
 
 
-async def _told(made: Sequence[Poll], intervals: Sequence[float], together: Sequence[bool]) -> MemoryAppender:
+async def _written(made: Sequence[Poll], intervals: Sequence[float], together: Sequence[bool]) -> MemoryAppender:
     spool = MemoryAppender()
     writer = PollWriter(
         SourceStatus(1, "plc", "modbus", "", 2 * BLOCKS),
@@ -68,11 +68,13 @@ async def _told(made: Sequence[Poll], intervals: Sequence[float], together: Sequ
     return spool
 
 
-def told(rounds: Sequence[Sequence[float]], intervals: Sequence[float], together: Sequence[bool]) -> tuple[Any, ...]:
+def samples_and_gaps(
+    rounds: Sequence[Sequence[float]], intervals: Sequence[float], together: Sequence[bool]
+) -> tuple[Any, ...]:
     """Each channel's samples, the round that each was in ends, and gaps."""
     made = list(polls(rounds, intervals))
     reads = [[each.columns() for each in poll.rounds] for poll in made]
-    spool = asyncio.run(_told(made, intervals, together))
+    spool = asyncio.run(_written(made, intervals, together))
     had: dict[int, list[tuple[int, int]]] = {c: [(0, 0)] for c in range(2 * BLOCKS)}
     for read in reads:
         for tags, at in read:
@@ -114,7 +116,7 @@ INTERVALS = st.sampled_from([(1.0,) * BLOCKS, (1.0,) * 5 + (SLOW,) * 3])
 def test_every_silence_has_a_gap_and_every_gap_a_silence(
     rounds: list[list[float]], intervals: tuple[float, ...], together: list[bool]
 ) -> None:
-    had, gaps = told(rounds, intervals, together)
+    had, gaps = samples_and_gaps(rounds, intervals, together)
     for channel, times in had.items():
         period, known = round(intervals[channel // 2] * SECOND), of(channel, gaps)
         for (before, over), (after, _) in pairwise(times):

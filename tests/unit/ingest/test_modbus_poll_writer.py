@@ -30,7 +30,7 @@ def poll(at: int, blocks: Iterable[int] = ALL) -> Poll:
     return made
 
 
-async def told(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tuple[MemoryAppender, list[Gap]]:
+async def written(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tuple[MemoryAppender, list[Gap]]:
     spool = MemoryAppender()
     status = SourceStatus(1, "plc", "modbus", "", N)
     writer = PollWriter(status, np.arange(1, N + 1, dtype=np.int32), list(intervals), spool, 0)
@@ -49,12 +49,12 @@ def at_rest(last: int) -> list[Poll]:
 
 
 async def test_stall_is_one_gap_of_the_source() -> None:
-    _, recorded = await told(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
+    _, recorded = await written(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
     assert recorded == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, "poll_missed", None, "polls came late")]
 
 
 async def test_consecutive_stalls_are_one_gap() -> None:
-    _, recorded = await told(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
+    _, recorded = await written(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
     assert {gap.from_time for gap in recorded} == {2 * SECOND + 39_000}
     assert recorded[-1].to_time == 41 * SECOND + 39_000
 
@@ -62,7 +62,7 @@ async def test_consecutive_stalls_are_one_gap() -> None:
 async def test_channels_with_different_silences_share_the_common_gap() -> None:
     """One half is late; the other was read all the time."""
     late, read = [k for k in ALL if k % 2], [k for k in ALL if k % 2 == 0]
-    _, recorded = await told(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
+    _, recorded = await written(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
     (gap,) = recorded
     assert gap.channel_ids == tuple(c + 1 for k in late for c in range(k * BLOCK, (k + 1) * BLOCK))
     assert (gap.from_time, gap.to_time) == (3 * SECOND + 39_000, 9 * SECOND + 39_000)
@@ -72,13 +72,13 @@ async def test_slowly_polled_channels_are_not_missing_with_the_others() -> None:
     slow = range(N // BLOCK // 2, N // BLOCK)
     intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
     fast = range(N // BLOCK // 2)
-    _, recorded = await told(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
+    _, recorded = await written(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
     assert [gap.channel_ids for gap in recorded] == [tuple(range(1, N // 2 + 1))]
-    _, recorded = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
+    _, recorded = await written(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
     assert [(gap.channel_ids, gap.to_time) for gap in recorded] == [(None, 300 * SECOND + 19_000)]
 
 
-async def told_together(*polls: Poll) -> MemoryAppender:
+async def written_together(*polls: Poll) -> MemoryAppender:
     """The disk was busy: all of them wait."""
     spool = MemoryAppender()
     writer = PollWriter(
@@ -114,7 +114,7 @@ def starved(seed: int) -> list[Poll]:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_blocks_that_were_silent_for_different_times_share_the_gaps_of_a_stall(seed: int) -> None:
-    spool, _ = await told(*starved(seed))
+    spool, _ = await written(*starved(seed))
     rows = {(channel, gap.from_time) for gap in spool.gaps() for channel in gap.channel_ids or (None,)}
     assert 1 <= len(rows) <= 30, "a channel each were 5000 and more"
     missing = sum((gap.to_time or 0) - gap.from_time for gap in spool.gaps())
@@ -122,7 +122,7 @@ async def test_blocks_that_were_silent_for_different_times_share_the_gaps_of_a_s
 
 
 async def test_lateness_of_polls_in_one_batch_is_relative_to_the_previous_poll() -> None:
-    spool = await told_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
+    spool = await written_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
     assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         (None, 4 * SECOND + 39_000, 9 * SECOND + 39_000)
     ]
@@ -132,7 +132,7 @@ async def test_pace_applies_from_the_poll_that_reported_it() -> None:
     """The silence before it is on record; what came before is not judged by it, though it was written later."""
     late = poll(16 * SECOND)
     late.paces.append((range(N), 6.0))
-    spool = await told_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
+    spool = await written_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
     assert [(gap.from_time, gap.to_time) for gap in spool.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
 
 
@@ -146,7 +146,7 @@ async def test_ended_pace_excuses_no_later_silence() -> None:
         for tags, when in zip(*(np.split(column, 20) for column in rest.rounds[0].columns()), strict=True):
             made.read(tags, int(when[0]))
         made.at = rest.at
-    spool = await told_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
+    spool = await written_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
     assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         (None, 20 * SECOND + 19_000, 22 * SECOND + 39_000),
         (None, 23 * SECOND + 19_000, 30 * SECOND + 39_000),
@@ -154,7 +154,9 @@ async def test_ended_pace_excuses_no_later_silence() -> None:
 
 
 async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
-    spool = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
+    spool = await written_together(
+        *at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14))
+    )
     assert [(gap.reason, gap.from_time, gap.to_time) for gap in spool.gaps()] == [
         ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
     ]
@@ -163,7 +165,7 @@ async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
 async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None:
     """The device answers one block, and the rest in the next poll; every second half is read once a minute."""
     first, rest = range(1), range(1, N // BLOCK)
-    _, recorded = await told(
+    _, recorded = await written(
         *at_rest(5), Poll(6 * SECOND, lost="cut"), poll(10 * SECOND, first), poll(11 * SECOND, rest)
     )
     assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in recorded if gap.to_time is not None] == [
@@ -176,7 +178,7 @@ async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None
         Poll(11 * SECOND, failures=[Failure(range(BLOCK, N), "poll_failed", "time-out")]),
         poll(10 * SECOND, first),
     )
-    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), silent, failed, failed)
+    _, recorded = await written(*at_rest(5), Poll(6 * SECOND, lost="cut"), silent, failed, failed)
     of_rest = [(gap.reason, gap.from_time, gap.to_time) for gap in recorded if gap.channel_ids is not None]
     assert of_rest == [
         ("disconnected", 10 * SECOND, None),
@@ -186,7 +188,7 @@ async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None
 
     back = poll(12 * SECOND, first)
     back.failures += failed.failures
-    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), failed, back)
+    _, recorded = await written(*at_rest(5), Poll(6 * SECOND, lost="cut"), failed, back)
     assert [(gap.channel_ids is None, gap.reason, gap.from_time, gap.to_time) for gap in recorded] == [
         (True, "disconnected", 5 * SECOND + 39_000, None),
         (False, "poll_failed", 12 * SECOND, None),
@@ -196,7 +198,7 @@ async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None
     intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
     fast, slow = range(N // BLOCK // 2), range(N // BLOCK // 2, N // BLOCK)
     back, minute = poll(10 * SECOND, fast), poll(61 * SECOND, slow)
-    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), back, minute, intervals=intervals)
+    _, recorded = await written(*at_rest(5), Poll(6 * SECOND, lost="cut"), back, minute, intervals=intervals)
     assert [gap.channel_ids for gap in recorded] == [None, None], "no poll of the slow ones was due"
 
 
@@ -205,26 +207,26 @@ async def test_an_outage_ends_where_the_device_refuses_every_tag() -> None:
         Poll(at * SECOND, failures=[Failure(range(N), "refused", "exception 2: illegal data address")])
         for at in (10, 11)
     ]
-    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), *refusing)
+    _, recorded = await written(*at_rest(5), Poll(6 * SECOND, lost="cut"), *refusing)
     assert [(gap.channel_ids is None, gap.reason, gap.from_time, gap.to_time) for gap in recorded] == [
         (True, "disconnected", 5 * SECOND + 39_000, None),
         (False, "refused", 10 * SECOND, None),
         (True, "disconnected", 5 * SECOND + 39_000, 10 * SECOND),
     ]
     cut = Poll(10 * SECOND, lost="cut", failures=refusing[0].failures)
-    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), cut)
+    _, recorded = await written(*at_rest(5), Poll(6 * SECOND, lost="cut"), cut)
     assert [gap.to_time for gap in recorded] == [None], "it was away again before the poll ended"
 
 
 async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> None:
     """Also within an outage: a source that could not be reached is not read for another reason from then on."""
     standby = Poll(7 * SECOND, lost="the other member polls", lost_reason=STANDBY)
-    _, recorded = await told(*at_rest(5), standby, Poll(20 * SECOND), poll(60 * SECOND))
+    _, recorded = await written(*at_rest(5), standby, Poll(20 * SECOND), poll(60 * SECOND))
     assert recorded[0] == Gap(5 * SECOND + 39_000, None, STANDBY, None, "the other member polls")
     assert recorded[1:] == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, STANDBY, None, "the other member polls")]
 
     lost = Poll(6 * SECOND, lost="no response"), Poll(90 * SECOND, lost="no response")
-    _, recorded = await told(*at_rest(5), lost[0], standby, standby, lost[1], poll(100 * SECOND))
+    _, recorded = await written(*at_rest(5), lost[0], standby, standby, lost[1], poll(100 * SECOND))
     ended = [(gap.from_time, gap.to_time, gap.reason) for gap in recorded if gap.to_time is not None]
     assert ended == [
         (5 * SECOND + 39_000, 7 * SECOND, "disconnected"),
@@ -236,5 +238,5 @@ async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> Non
 async def test_text_with_undecodable_bytes_is_uncertain() -> None:
     first, second = poll(SECOND), poll(2 * SECOND)
     first.texts, second.texts = [(0, SECOND, "AUTO")], [(0, 2 * SECOND, "AUT\ufffd")]
-    spool, _ = await told(first, second)
+    spool, _ = await written(first, second)
     assert [(event.text, event.status) for event in spool.events("text")] == [("AUTO", 0), ("AUT\ufffd", 0x40000000)]

@@ -143,7 +143,7 @@ def expected(value: Any, path: str) -> Any:
     return value, 0
 
 
-def found(change: DataChange) -> dict[int, tuple[float | str, int, int]]:
+def values_by_channel(change: DataChange) -> dict[int, tuple[float | str, int, int]]:
     """Channel → value, status, µs."""
     columns = (
         [np.concatenate(c) for c in (change.handle, change.value, change.status, change.time)] if change.handle else []
@@ -171,7 +171,7 @@ def test_members_of_structures_that_asyncua_encodes(
     change = data_change(
         body, 0, len(body), 0, DecodeRules(exact, structures={FIRST_STRUCTURE: Picker(structure, wanted)})
     )
-    rows = found(change)
+    rows = values_by_channel(change)
     assert rows.keys() == set(range(len(some)))
     for channel, (path, kind) in enumerate(some):
         there, status = expected(value, path)
@@ -208,7 +208,7 @@ def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.Data
         calls.clear()
         picker = Picker(structure, some, lambda: calls.append(1))
         sent = encode([ua.Variant(body, V.ExtensionObject)] * 2)
-        rows = found(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
+        rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
         assert rows.keys() == {one.channel for one in some}
         statuses = {status for _, status, _ in rows.values()}
         assert not must_fail or statuses == {BAD_DECODING}
@@ -255,7 +255,7 @@ def decoded(value: Any, wanted: list[MemberChannel], status: int = 0) -> DataCha
 
 def test_members_before_behind_and_twice() -> None:
     time = microseconds(TIME)
-    rows = found(decoded(drive(), WANTED, 0x40920000))
+    rows = values_by_channel(decoded(drive(), WANTED, 0x40920000))
     assert rows == {
         **{0: (2.5, 0x40920000, time), 1: (9.0, 0x40920000, time), 2: ("ab", 0x40920000, time)},
         **{3: (1.0, 0x40920000, time), 4: (1.0, 0x40920000, time)},
@@ -278,7 +278,7 @@ def test_members_before_behind_and_twice() -> None:
     ],
 )
 def test_what_is_not_the_structure_is_bad(value: Any, status: int, expected: int) -> None:
-    rows = found(decoded(value, WANTED, status))
+    rows = values_by_channel(decoded(value, WANTED, status))
     assert {channel: status for channel, (_, status, _) in rows.items()} == dict.fromkeys(range(5), expected)
     assert all(np.isnan(number) for number, _, _ in rows.values())
 
@@ -294,7 +294,7 @@ def test_what_is_not_the_structure_is_bad(value: Any, status: int, expected: int
 def test_value_that_is_no_structure_is_named(value: Any, what: str) -> None:
     change = decoded(value, WANTED[:2])
     assert [(one.handle, one.reason) for one in change.unsupported] == [(0, what), (1, what)]
-    assert not found(change)
+    assert not values_by_channel(change)
 
 
 def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
@@ -322,7 +322,7 @@ def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
         **{10 + number: reason for number, reason in enumerate(wrong.values())},
         30: "a Double, not an array: clear the column index",
     }
-    assert found(change).keys() == set(range(5))
+    assert values_by_channel(change).keys() == set(range(5))
 
 
 @given(st.binary(max_size=60))
@@ -332,19 +332,19 @@ def test_garbage_behind_the_type_of_a_structure_is_refused_or_bad(garbage: bytes
         change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, WANTED)}))
     except DecodeError:
         return
-    assert found(change).keys() == set(range(5))
+    assert values_by_channel(change).keys() == set(range(5))
 
 
 def test_elements_in_a_structure() -> None:
     """Of a matrix, and of an array of structures; one that is not there is Bad."""
     paths = ["Grid[0,1]", "Grid[1,0]", "Grid[0,2]", "Axes[0].Speeds[0]", "Axes[0].Name", "Axes[1].Speeds[0]", "On"]
     wanted = [MemberChannel(channel, path) for channel, path in enumerate([*paths, "Axes[2].Name"])]
-    values = {channel: row[:2] for channel, row in found(decoded(drive(), wanted)).items()}
+    values = {channel: row[:2] for channel, row in values_by_channel(decoded(drive(), wanted)).items()}
     missing = {channel: values.pop(channel)[1] for channel in (1, 2, 5, 7)}
     assert values == {0: (8.0, 0), 3: (5.0, 0), 4: ("x", 0), 6: (1.0, 0)}
     assert missing == dict.fromkeys((1, 2, 5, 7), NO_ELEMENT)
     empty = decoded(drive(b"\0" + struct.pack("<i", -1) + struct.pack("<i", -1)), wanted)
-    assert {c for c, (_, status, _) in found(empty).items() if status == 0} == {6}
+    assert {c for c, (_, status, _) in values_by_channel(empty).items() if status == 0} == {6}
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=3), st.sampled_from([6, 12, STRUCTURE]))
@@ -364,7 +364,7 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
     value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
     sent = encode([ua.Variant(value, V.ExtensionObject)])
     picker = Picker(structure, [*wanted, MemberChannel(len(every), "Behind")])
-    rows = found(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
+    rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
     assert rows.pop(len(every))[0] == 7
     places = iter(range(prod(lengths)))
     for channel, one in enumerate(every):
@@ -391,7 +391,10 @@ def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str
     """The values, or status codes, and the reasons of the channels of these paths."""
     picker = Picker(DRIVE, [MemberChannel(channel, path) for channel, path in enumerate(paths)])
     change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: picker}))
-    values = {channel: value if not status else hex(status) for channel, (value, status, _) in found(change).items()}
+    values = {
+        channel: value if not status else hex(status)
+        for channel, (value, status, _) in values_by_channel(change).items()
+    }
     return values, {one.handle: one.reason for one in change.unsupported}
 
 
