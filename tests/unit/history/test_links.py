@@ -40,7 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def kept(folder: Path) -> list[str]:
+def files_of(folder: Path) -> list[str]:
     """The files of a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -49,7 +49,7 @@ def test_link_is_no_folder_for_temporary_files(temporary: Path, others: Path) ->
     (temporary / f"plantlog-sql-{os.geteuid()}").symlink_to(others)
     with pytest.raises(OperationError, match="is not a folder, but a link"), _temporary_files():
         pass
-    assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
+    assert files_of(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
 
 
 def test_folder_for_temporary_files_that_others_can_write_to_is_refused(temporary: Path) -> None:
@@ -71,7 +71,7 @@ def test_only_folders_of_sessions_are_removed(temporary: Path, others: Path) -> 
     with _temporary_files():
         assert (folder / "mine").exists()
         assert not (folder / "session-killed").exists()
-    assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
+    assert files_of(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
 
 
 @pytest.mark.parametrize("linked", ["samples", f"samples/installation={DAY.installation}", DAY.table("samples")])
@@ -83,7 +83,7 @@ def test_sweep_of_an_archive_follows_no_link(tmp_path: Path, others: Path, linke
     (root / linked).symlink_to(others)
     with pytest.raises(OperationError, match="is a link, and links are not followed here"):
         remove_leftovers(Location.at(str(root)), DAY)
-    assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
+    assert files_of(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
 
 
 def test_sweep_removes_files_of_a_writer_alone(tmp_path: Path, others: Path) -> None:
@@ -105,7 +105,7 @@ def test_sweep_removes_files_of_a_writer_alone(tmp_path: Path, others: Path) -> 
     remove_leftovers(location, DAY)
     assert not incoming.exists()
     assert sorted(path.name for path in folder.iterdir()) == ["00003-00001.parquet", "linked", "notes.txt", "sub"]
-    assert kept(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
+    assert files_of(others) == ["00001-00001.parquet", "below/00002-00001.parquet"]
 
 
 def test_archive_is_not_written_through_a_link(tmp_path: Path, others: Path) -> None:

@@ -35,7 +35,7 @@ _VALUES = st.builds(_with, st.lists(st.integers(-50, 50).map(float), min_size=61
 )
 
 
-def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, tuple[float, int]]]:
+def correlations_of(channels: list[Values], target: Values, most: int) -> list[dict[int, tuple[float, int]]]:
     """Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
     missing = [[time for time in range(62) if time not in one] for one in (*channels, target)]
     every = [
@@ -69,7 +69,7 @@ def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | N
 def test_correlations_are_those_of_pairs(channels: list[Values], target: Values, most: int, elements: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(correlations, "_ELEMENTS", elements)
-        found = asked(channels, target, most)
+        found = correlations_of(channels, target, most)
     assert len(found) == len(channels)
     for channel, of_channel in zip(channels, found, strict=True):
         assert list(of_channel) == sorted(of_channel)

@@ -30,7 +30,7 @@ Channel = tuple[dict[int, tuple[float, int]], list[tuple[int, int]], int]
 UNTIL = 60
 
 
-def asked(
+def channel_fields(
     number: int, gaps: list[tuple[int, int]], ends: int, kind: str = "analog", span: float | None = None
 ) -> dict[str, Any]:
     begins, lengths = zip(*gaps, strict=True) if gaps else ((), ())
@@ -76,7 +76,7 @@ def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: 
 
 
 def check_means(channels: list[Channel], step: int) -> None:
-    every = [asked(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
+    every = [channel_fields(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
     grid = Grid(Channels.of_fields(every[::-1]), 0, step)
     found = grid.compute(columns(samples_of(channels)))
     expected = [
@@ -128,7 +128,7 @@ def test_moves_are_those_of_a_loop(
     channels: list[tuple[list[float], str, float | None, float | None]], since: int, sigmas: float
 ) -> None:
     every = [
-        {**asked(number, [], 45, kind=kind, span=span), "wraps_at": wraps_at}
+        {**channel_fields(number, [], 45, kind=kind, span=span), "wraps_at": wraps_at}
         for number, (_, kind, span, wraps_at) in enumerate(channels)
     ]
     samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
@@ -166,7 +166,8 @@ def test_a_wrap_or_a_reset_of_a_counter_is_no_move() -> None:
         (n, int(t), float(v), 0) for n, of in enumerate((*readings, faster)) for t, v in zip(time, of, strict=True)
     ]
     every = [
-        {**asked(n, [], 600, kind="counter"), "wraps_at": wraps_at} for n, wraps_at in enumerate((65_536.0, None, None))
+        {**channel_fields(n, [], 600, kind="counter"), "wraps_at": wraps_at}
+        for n, wraps_at in enumerate((65_536.0, None, None))
     ]
     moves = Movers(Grid(Channels.of_fields(every), 0, 10), spans(every), 300, 6.0).compute(columns(samples))
     assert (moves["channel_id"].tolist(), moves["time"].tolist()) == ([2], [450])

@@ -35,11 +35,11 @@ class Panels:
 
     async def rows(self, query: Query, **values: str) -> dict[str, list[Any]]:
         variables = VALUES | {name: [value] for name, value in values.items()}
-        answer = await answered(self.reader, query, variables, self.over, *expand(query.sql, variables, self.over))
+        answer = await frame_of(self.reader, query, variables, self.over, *expand(query.sql, variables, self.over))
         return dict(zip(answer.names, answer.columns, strict=True))
 
 
-async def answered(
+async def frame_of(
     reader: ReaderPool,
     query: Query,
     variables: Mapping[str, Sequence[str]],

@@ -100,7 +100,7 @@ async def test_query_of_one_unit_reads_only_its_channels(reader: ReaderPool) -> 
         assert not any("Seq Scan on channel" in line for line in answer.columns[0]), (query.ref, answer.columns[0])
 
 
-async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
+async def _frames(page: str, what: str, **question: Any) -> dict[str, Any]:
     since, until = (int(at.timestamp() * 1000) for at in (SINCE, NOW))
     async with (
         aiohttp.ClientSession() as session,
@@ -114,19 +114,19 @@ async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
 async def test_long_variable_list_is_searched_on_the_server(page: str) -> None:
     question: dict[str, Any] = {"dashboard": "plantlog-unit", "variable": "unit"}
     chosen = _ALL_INSTALLATIONS | {"unit": [_UNIT]}
-    first = (await _asked(page, "variable", **question, variables=chosen))["unit"]["columns"]
+    first = (await _frames(page, "variable", **question, variables=chosen))["unit"]["columns"]
     assert len(first[0]) == MAX_LISTED + 1
     assert first[1][-1] == _UNIT, "what is chosen is there"
     assert set(first[2]) == {_UNITS}
     words, every = "0749/UNIT  14", _ALL_INSTALLATIONS
-    found = (await _asked(page, "variable", **question, variables=every, search=words))["unit"]["columns"]
+    found = (await _frames(page, "variable", **question, variables=every, search=words))["unit"]["columns"]
     assert found == [["area 0749/unit 1498", _UNIT], ["area 0749/unit 1498", _UNIT], [2, 2]]
 
 
 async def test_all_means_all_values_beyond_the_listed_ones(page: str) -> None:
     number = next(p["id"] for p in Library().dashboard("plantlog-plant").panels() if p["title"] == "Size")
     every = _ALL_INSTALLATIONS | {"area": ["$__all"]}
-    asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables=every)
+    asked = await _frames(page, "query", dashboard="plantlog-plant", panel=number, variables=every)
     assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
 
 

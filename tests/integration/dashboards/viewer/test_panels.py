@@ -20,7 +20,7 @@ from dashboards.viewer.macros import ChartRange, expand
 from dashboards.viewer.reader import ReaderPool
 from ops.maintenance.disk_budget import duration
 from tests.database import Database, add_channels, add_sources
-from tests.integration.dashboards.viewer.panels import answered
+from tests.integration.dashboards.viewer.panels import frame_of
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.dashboards.viewer.serving import reading
 from tests.maintenance import add_installation
@@ -72,7 +72,7 @@ def _expanded(query: Query) -> tuple[str, list[object]]:
 @_EACH
 async def test_every_panel_returns_rows(reader: ReaderPool, query: Query) -> None:
     sql, parameters = _expanded(query)
-    answer = await answered(reader, query, _VALUES, _OVER, sql, parameters)
+    answer = await frame_of(reader, query, _VALUES, _OVER, sql, parameters)
     assert answer.columns[0], "no rows"
     assert any(value is not None for column in answer.columns for value in column)
     if query.time_series:
@@ -226,7 +226,7 @@ async def test_no_table_is_truncated(reader: ReaderPool, uid: str, screen: int) 
         if panel["type"] != "table":
             continue
         (query,) = dashboard.panel(panel["id"])
-        answer = await answered(reader, query, _VALUES, _OVER, *expand(query.sql, _VALUES, _OVER))
+        answer = await frame_of(reader, query, _VALUES, _OVER, *expand(query.sql, _VALUES, _OVER))
         of = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
         assert {one["options"] for one in of if one["id"] == "byName"} <= set(answer.names), panel["title"]
         *columns, (_, width) = _widths(panel, answer.names, answer.kinds, screen)

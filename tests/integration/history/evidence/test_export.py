@@ -137,28 +137,32 @@ async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: P
     path, _ = await exported(plant, tmp_path)
     whole = path.read_bytes()
 
-    def found() -> list[str]:
+    def problems_of_file() -> list[str]:
         verdict = verify_file(str(path), None)
         assert verdict.ok == (alone(path).returncode == 0)
         return [*verdict.problems, *(one.describe() for one in verdict.differences)]
 
     rewritten(path)
-    assert found() == []
+    assert problems_of_file() == []
     rewritten(path, lambda table: with_value(table, 130, np.nextafter(40.1, 41)))
-    assert found() == ["unit/pressure, hour 06: at least 1 changed (120 sealed, 120 found)"]
+    assert problems_of_file() == ["unit/pressure, hour 06: at least 1 changed (120 sealed, 120 found)"]
     path.write_bytes(whole)
     rewritten(path, lambda table: table.slice(0, 479))
-    assert found() == ["unit/flow, hour 06: at least 1 missing, and others may have changed (120 sealed, 119 found)"]
+    assert problems_of_file() == [
+        "unit/flow, hour 06: at least 1 missing, and others may have changed (120 sealed, 119 found)"
+    ]
     path.write_bytes(whole)
     rewritten(path, lambda table: pa.concat_tables([table, table.slice(479)]))
-    assert found() == ["unit/flow, hour 06: at least 1 added, and others may have changed (120 sealed, 121 found)"]
+    assert problems_of_file() == [
+        "unit/flow, hour 06: at least 1 added, and others may have changed (120 sealed, 121 found)"
+    ]
     path.write_bytes(whole)
     rewritten(path, lambda table: pa.concat_tables([table.slice(240), table.slice(0, 240)]))
-    assert found() == []  # channels in another order are the same samples
+    assert problems_of_file() == []  # channels in another order are the same samples
     path.write_bytes(whole)
     flow = pa.array(["unit/flow"] * 480).dictionary_encode()
     rewritten(path, lambda t: t.set_column(2, t.schema.field("channel"), flow))
-    [problem] = found()
+    [problem] = problems_of_file()
     assert problem.endswith("is called unit/flow in bar in rows of the file, and unit/pressure in bar in the seal")
 
 

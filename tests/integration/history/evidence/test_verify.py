@@ -21,7 +21,7 @@ from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, m
 SECOND = "2026-03-10"
 
 
-def found(report: Report) -> list[str]:
+def findings(report: Report) -> list[str]:
     """All findings, in words."""
     return [f"{day.day} {finding.describe()}" for day in report.days for finding in day.findings]
 
@@ -66,7 +66,7 @@ async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, m
     if packed:
         await plant.pack()
     report = await plant.verify()
-    assert found(report) == [f"{SECOND} unit/pressure, hour 06: {message}: {UNEXPLAINED}"]
+    assert findings(report) == [f"{SECOND} unit/pressure, hour 06: {message}: {UNEXPLAINED}"]
     assert not report.ok
     assert [day.ok for day in report.days] == [True, False, True]
     assert not (await plant.verify(DAY + timedelta(days=1), ["unit/*"])).ok
@@ -84,7 +84,7 @@ async def test_flipped_bit_of_a_packed_hour_is_detected(plant: SealedPlant) -> N
         plant.ids["unit/flow"],
         begin(DAY, 5),
     )
-    assert found(await plant.verify()) == [
+    assert findings(await plant.verify()) == [
         f"2026-03-09 unit/flow, hour 05: at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
     ]
 
@@ -99,7 +99,7 @@ async def test_swapped_days_are_detected(plant: SealedPlant) -> None:
         begin(DAY, 24),
     )
     changed = f"at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
-    assert f"{SECOND} unit/flow, hour 05: {changed}" in found(await plant.verify())
+    assert f"{SECOND} unit/flow, hour 05: {changed}" in findings(await plant.verify())
 
 
 async def test_swapped_values_of_two_days_are_detected(plant: SealedPlant) -> None:
@@ -114,14 +114,14 @@ async def test_swapped_values_of_two_days_are_detected(plant: SealedPlant) -> No
     )
     report = await plant.verify()
     assert [day.ok for day in report.days] == [False, False, True]
-    assert len(found(report)) == 8
+    assert len(findings(report)) == 8
 
 
 async def test_tampered_events_and_gaps_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute("UPDATE plant.event SET text = 'valve closed' WHERE type = 'text'")
     await plant.owner.execute("DELETE FROM plant.gap")
-    assert found(await plant.verify()) == [
+    assert findings(await plant.verify()) == [
         f"2026-03-09 events, hour 05: at least 1 changed (1 sealed, 1 found): {UNEXPLAINED}",
         f"2026-03-09 gaps: 1 missing (1 sealed, 0 found): {UNEXPLAINED}",
     ]
@@ -141,8 +141,8 @@ async def test_retention_with_a_signed_receipt_explains_missing_samples(plant: S
     report = await plant.verify()
     assert report.ok
     assert not report.days[0].strictly_ok
-    assert len(found(report)) == 2
-    assert all("retention recorded at" in one and "(age)" in one for one in found(report))
+    assert len(findings(report)) == 2
+    assert all("retention recorded at" in one and "(age)" in one for one in findings(report))
     assert await plant.seal() == []
     await plant.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, $2, 0)", begin(DAY, 5), number)
     assert not (await plant.verify(DAY)).ok
@@ -247,7 +247,7 @@ async def test_digests_altered_with_the_samples_are_detected(plant: SealedPlant)
     assert report.days[0].notes == [
         "what is stored makes up the signed root all the same: only the digests were altered"
     ]
-    assert found(report) == [
+    assert findings(report) == [
         f"2026-03-09 unit/flow, hour 05: at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
     ]
 

@@ -159,10 +159,10 @@ def test_ask_without_a_database_says_what_to_do(tmp_path: Path) -> None:
 def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
     """Also where an event loop runs already, as in a notebook."""
 
-    async def asked() -> pa.Table:
+    async def asked_in_an_event_loop() -> pa.Table:
         return ask("stuck_sensors", since=at(3600), until=TO, channels=["unit/*"], factor=10, state=State(state))
 
-    table = asyncio.run(asked())
+    table = asyncio.run(asked_in_an_event_loop())
     assert table.schema.field("stuck_from").type == pa.timestamp("us", "UTC")
     assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
     options: dict[str, Any] = {"since": FROM, "until": TO, "state": State(state)}

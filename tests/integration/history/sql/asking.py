@@ -27,12 +27,14 @@ NEXT = DAY + timedelta(days=1)
 Rows = list[tuple[Any, ...]]
 
 
-async def asked(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> Rows:
+async def rows_of(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> Rows:
     """The rows of the last query. ``state``: of another installation of the database."""
-    return (await answers(plant, *queries, limits=limits, state=state))[-1]
+    return (await rows_of_each(plant, *queries, limits=limits, state=state))[-1]
 
 
-async def answers(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> list[Rows]:
+async def rows_of_each(
+    plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None
+) -> list[Rows]:
     """The rows of each, in one session."""
 
     def work() -> list[Rows]:
@@ -49,7 +51,7 @@ async def answers(plant: Maintained, *queries: str, limits: Limits = LIMITS, sta
 async def samples(plant: Maintained, condition: str = "true") -> dict[Key, tuple[int, int]]:
     """By channel and time; each is there once."""
     query = "SELECT channel_id, epoch_us(time), value, status & 4294967295 FROM samples WHERE "
-    rows = await asked(plant, query + condition)
+    rows = await rows_of(plant, query + condition)
     found = {(row[0], row[1]): (bits(row[2]), row[3]) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -68,7 +70,7 @@ async def archived_and_dropped(plant: Maintained) -> None:
 
 async def failure(plant: Maintained, *queries: str, limits: Limits = LIMITS) -> str:
     with pytest.raises(OperationError) as error:
-        await asked(plant, *queries, limits=limits)
+        await rows_of(plant, *queries, limits=limits)
     return str(error.value)
 
 

@@ -22,7 +22,7 @@ from history.sql.session import opened
 from history.sql.sources.reader import ReaderConnection
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
-from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, asked, environment
+from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, environment, rows_of
 from tests.waiting import PATIENCE, until, until_sync
 
 
@@ -131,7 +131,7 @@ async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
     counts = range(100, 20_000, 500)
     sets = " UNION ALL ".join(f"SELECT {n}, {n} * 7919 + i FROM range({n}) AS r (i)" for n in counts)
     query = f"SELECT n, approx_count_distinct(x), count(DISTINCT x) FROM ({sets}) AS s (n, x) GROUP BY n ORDER BY n"
-    found = await asked(plant, query)
+    found = await rows_of(plant, query)
     assert [exact for _, _, exact in found] == list(counts)
     error = (sum((about / n - 1) ** 2 for n, about, _ in found) / len(found)) ** 0.5
     said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "questions.md").read_text())

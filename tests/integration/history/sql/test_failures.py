@@ -10,7 +10,7 @@ import pytest
 from history.sql.sources.execution import Limits
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
-from tests.integration.history.sql.asking import NEXT, archived_and_dropped, asked, failure
+from tests.integration.history.sql.asking import NEXT, archived_and_dropped, failure, rows_of
 
 
 def listed(folder: Path) -> list[Path]:
@@ -27,7 +27,7 @@ async def test_damaged_or_swapped_file_is_an_error_that_names_it(plant: Maintain
     first.write_bytes(other + bytes(max(0, len(whole) - len(other))))
     assert first.name in await failure(plant, count)
     first.write_bytes(whole)
-    assert await asked(plant, count) == [(680,)]
+    assert await rows_of(plant, count) == [(680,)]
     first.unlink()
     assert "is missing" in await failure(plant, count)
 

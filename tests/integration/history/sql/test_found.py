@@ -11,7 +11,7 @@ from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, read_manifest
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
-from tests.integration.history.sql.asking import NEXT, answers, archived_and_dropped, asked
+from tests.integration.history.sql.asking import NEXT, archived_and_dropped, rows_of, rows_of_each
 from tests.sample_tables import HOUR_US, bits
 
 _SINCE, _UNTIL = f"TIMESTAMPTZ '{begin(DAY, 5)}' + INTERVAL '30 s'", f"TIMESTAMPTZ '{begin(NEXT, 24)}'"
@@ -83,7 +83,7 @@ async def test_what_is_found_while_reading_is_that_of_the_samples(
 
     async def compare() -> None:
         pairs = (_SPANS, _COUNTS, _PAUSES, _LAGS, _MEANS, _GROUPS, _STEPS, _CHANGES, _RUNS, _HELD)
-        *found, own, plain = await answers(plant, *pairs, one.format(_SPANS), one.format(_COUNTS))
+        *found, own, plain = await rows_of_each(plant, *pairs, one.format(_SPANS), one.format(_COUNTS))
         for rows, expected in zip(found[::2], found[1::2], strict=True):
             assert rows == expected
             assert len(rows) > 1
@@ -102,7 +102,7 @@ async def test_what_is_found_while_reading_is_that_of_the_samples(
 
 
 async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = await asked(plant, _STEPS)
+    expected = await rows_of(plant, _STEPS)
     await plant.job()
     read = list[date]()
 
@@ -112,5 +112,5 @@ async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monke
 
     monkeypatch.setattr("history.archive.archived_days.read_manifest", observed)
     monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", 1)
-    assert await asked(plant, _STEPS) == expected
+    assert await rows_of(plant, _STEPS) == expected
     assert read == [DAY, NEXT]

@@ -16,7 +16,15 @@ from tests import repository_servers
 from tests.config_in_force import activate
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
-from tests.integration.history.sql.asking import NEXT, Opened, archived_and_dropped, asked, both_days, failure, samples
+from tests.integration.history.sql.asking import (
+    NEXT,
+    Opened,
+    archived_and_dropped,
+    both_days,
+    failure,
+    rows_of,
+    samples,
+)
 from tests.repository_servers import running
 from tests.sample_tables import HOUR_US, bits
 
@@ -97,7 +105,7 @@ async def test_day_that_is_dropped_while_it_is_read_is_an_error(
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
     assert "dropped while they were read" in await failure(plant, query)
     monkeypatch.undo()
-    assert await asked(plant, query) == [(680,)]
+    assert await rows_of(plant, query) == [(680,)]
 
 
 async def test_samples_of_another_installation_are_there_too(
@@ -110,7 +118,7 @@ async def test_samples_of_another_installation_are_there_too(
         read = Opened(monkeypatch)
         for state in (plant.site.plant.state, south.state):
             query = f"SELECT count(*), count(DISTINCT (channel_id, time)) FROM samples WHERE time < '{NEXT}'"
-            assert await asked(plant, query, state=state) == [(740, 740)]
+            assert await rows_of(plant, query, state=state) == [(740, 740)]
             assert set(read.files) == {str(DAY)}
             assert read.live == [([south.ids["south/level"]], begin(DAY), begin(DAY, 24))]
             read.files.clear()

@@ -56,7 +56,7 @@ def test_of_days_between_others_all_hours_are_read() -> None:
     assert found == [Hours(days[1], range(22, 24)), Hours(days[2], range(24)), Hours(days[3], range(2))]
 
 
-def asked(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int]]]]:
+def scanned(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int]]]]:
     """Rows of a query of the table ``s``, and what was read for it."""
     rows = Rows()
     with duckdb.connect() as connection:
@@ -90,7 +90,7 @@ def asked(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int
 def test_no_more_is_read_than_the_condition_asks_for(
     condition: str, n: int, days: int, hours: tuple[int, int] | None, channels: list[int] | None
 ) -> None:
-    [(counted,)], read = asked(f"SELECT count(*) FROM s WHERE {condition}")
+    [(counted,)], read = scanned(f"SELECT count(*) FROM s WHERE {condition}")
     assert counted == n
     assert len(read) == days
     for one, of in read:
@@ -121,8 +121,8 @@ _CONDITIONS = st.recursive(
 @given(_CONDITIONS)
 def test_no_row_is_lost_whatever_the_condition(condition: str) -> None:
     """Behind OFFSET 0, DuckDB hands no condition to the table."""
-    [(counted,)], _ = asked(f"SELECT count(*) FROM s WHERE {condition}")
-    [(expected,)], read = asked(f"SELECT count(*) FROM (SELECT * FROM s OFFSET 0) WHERE {condition}")
+    [(counted,)], _ = scanned(f"SELECT count(*) FROM s WHERE {condition}")
+    [(expected,)], read = scanned(f"SELECT count(*) FROM (SELECT * FROM s OFFSET 0) WHERE {condition}")
     assert len(read) in (0, 2)  # 0: the condition contradicts itself
     assert counted == expected
 

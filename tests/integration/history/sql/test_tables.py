@@ -16,7 +16,7 @@ from schema.question_files import questions
 from tests import docs
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
-from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, answers, asked
+from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, rows_of, rows_of_each
 
 
 @pytest.mark.slow
@@ -31,17 +31,17 @@ async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pyt
         f"samples WHERE time < TIMESTAMPTZ '{NEXT} 06:00Z' AND time >= TIMESTAMPTZ '{NEXT} 06:00Z' - INTERVAL 1 HOUR "
         f"AND channel_id = {flow}",
     ):
-        assert await asked(plant, f"SELECT count(*) FROM {where}") == [(120,)]
+        assert await rows_of(plant, f"SELECT count(*) FROM {where}") == [(120,)]
         assert read.live == [([flow], begin(NEXT, 5), begin(NEXT, 6))]
         read.live.clear()
     assert read.files == []
     await plant.job()
     read.files.clear()
-    assert await asked(plant, f"SELECT count(*) FROM samples WHERE {hour}") == [(240,)]
+    assert await rows_of(plant, f"SELECT count(*) FROM samples WHERE {hour}") == [(240,)]
     assert (read.files, read.live) == ([str(NEXT)], [])
     read.files.clear()
-    assert await asked(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
-    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
+    assert await rows_of(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
+    assert await rows_of(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
     assert read.files == []
 
 
@@ -72,9 +72,9 @@ async def test_conditions_limit_which_channels_are_read(
         return fetch(self, statement, *arguments)
 
     monkeypatch.setattr(ReaderConnection, "fetch", noted)
-    whole = await asked(plant, query.replace("WHERE", "WHERE random() >= 0 AND"))
+    whole = await rows_of(plant, query.replace("WHERE", "WHERE random() >= 0 AND"))
     asked_for.clear()
-    assert await asked(plant, query) == whole != []
+    assert await rows_of(plant, query) == whole != []
     assert set(asked_for) == {None if read is None else tuple(sorted(ids[name] for name in read or ids))}
 
 
@@ -92,8 +92,8 @@ async def test_names_and_units_are_those_of_the_time(plant: Maintained) -> None:
         "SELECT name, unit, quality, count(*) FROM plant.samples_named GROUP BY 1, 2, 3 ORDER BY 1, 2, 3")]  # fmt: skip
     assert ("unit/p1", "kPa", "good", 120) in expected
     assert ("unit/pressure", "bar", "good", 360) in expected
-    assert await asked(plant, query) == expected
-    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'unit/p1'") == [(120,)]
+    assert await rows_of(plant, query) == expected
+    assert await rows_of(plant, "SELECT count(*) FROM samples_named WHERE name = 'unit/p1'") == [(120,)]
 
 
 def quoted(name: str) -> str:
@@ -112,11 +112,11 @@ async def test_rollups_gaps_channels_and_sources_are_those_of_the_database(plant
         "channel": "id",
         "source": "id",
     }
-    listed = await answers(plant, *(f"SELECT list(column_name) FROM (DESCRIBE {table})" for table in orders))
+    listed = await rows_of_each(plant, *(f"SELECT list(column_name) FROM (DESCRIBE {table})" for table in orders))
     columns = {table: names for table, [(names,)] in zip(orders, listed, strict=True)}
     pressure = plant.site.plant.ids["unit/pressure"]
     where = f"channel_id = {pressure} AND bucket >= '{DAY} 05:01Z' AND bucket < '{DAY} 07:00Z' AND n > 0"
-    *found, minutes, hours = await answers(
+    *found, minutes, hours = await rows_of_each(
         plant,
         *(f"SELECT {', '.join(map(quoted, columns[table]))} FROM {table} ORDER BY {orders[table]}" for table in orders),
         f"SELECT count(*), sum(n) FROM samples_1m WHERE {where}",
@@ -135,14 +135,14 @@ async def test_rollups_gaps_channels_and_sources_are_those_of_the_database(plant
 async def test_events_that_were_dropped_come_from_the_archive(plant: Maintained) -> None:
     query = f"SELECT time, id, type, text FROM event WHERE time < '{DAY} 12:00Z' ORDER BY time, id"
     expected = [(begin(DAY, 5) + timedelta(seconds=3), 1, "text", "valve opened")]
-    assert await asked(plant, query) == expected
+    assert await rows_of(plant, query) == expected
     await plant.job()
-    assert await asked(plant, query) == expected
+    assert await rows_of(plant, query) == expected
     await plant.owner.execute("DELETE FROM plant.event WHERE type = 'text'")
     await plant.owner.execute(
         "INSERT INTO plant.dropped (what, retention, until) VALUES ('event', 'default', $1)", begin(NEXT)
     )
-    assert await asked(plant, query) == expected
+    assert await rows_of(plant, query) == expected
 
 
 async def test_documented_queries_run(plant: Maintained) -> None:
@@ -151,7 +151,7 @@ async def test_documented_queries_run(plant: Maintained) -> None:
     queries = [words[-1] for words in asking if "SELECT" in words[-1]]
     assert len(queries) == 2
     for query in queries:
-        assert await asked(plant, query) == []
+        assert await rows_of(plant, query) == []
 
 
 @pytest.mark.parametrize(("name", "times"), [("timeline", 1), (None, 2)])
