@@ -23,7 +23,7 @@ from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.spool.append import Spool
 from ops.cli import alarms as client
 from tests.alarms import IDS, SECOND, SOURCE, source, tag
-from tests.integration.ingest.test_alarms_evaluator import one, spool
+from tests.integration.ingest.test_alarms_evaluator import batch_of, spool
 from tests.memory_appender import MemoryAppender
 
 __all__ = ["spool"]  # fixtures
@@ -39,7 +39,7 @@ async def test_operators_acknowledge_and_shelve() -> None:
     appender = MemoryAppender()
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
     at = now_us()
-    await evaluator.append(one(9.5, at))
+    await evaluator.append(batch_of(9.5, at))
     with pytest.raises(OperationError, match="no channel matches x"):
         await do(evaluator, "ack", "x")
     with pytest.raises(OperationError, match="legal: lolo"):
@@ -75,7 +75,7 @@ async def test_operators_acknowledge_and_shelve() -> None:
 async def test_shelving_ends_also_while_stopped() -> None:
     appender = MemoryAppender()
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
-    await evaluator.append(one(8.5, now_us()))
+    await evaluator.append(batch_of(8.5, now_us()))
     await do(evaluator, "shelve", "a/level", limit="hi", why="short", seconds=0.001)
     running = asyncio.create_task(AlarmEvaluator(SOURCE, IDS, 1, appender).run())
     await appender.until(lambda: appender.events("alarm")[-1].detail["action"] == "unshelved")
@@ -90,7 +90,7 @@ async def test_alarm_command_reaches_the_collector_of_the_channel(spool: Spool, 
     state = State(tmp_path)
     with pytest.raises(OperationError, match="no collector is running"):
         await asyncio.to_thread(client.list_alarms, state, False)
-    await evaluator.append(one(9.5, now_us()))
+    await evaluator.append(batch_of(9.5, now_us()))
     ask = {"action": "ack", "channel": "a/level", "limit": "hihi", "who": "Ann"}
     async with (
         command_socket.serve(command_socket.socket_path(tmp_path, "opcua"), OperatorApi(lambda: [], AlarmOptions())),
@@ -123,7 +123,7 @@ async def test_alarm_command_says_what_it_did_not_do(spool: Spool, tmp_path: Pat
     conditions = Conditions("plc", 1, spool.notes)  # its server is not connected
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
     conditions.configure(evaluator.names)
-    await evaluator.append(one(8.5, now_us()))
+    await evaluator.append(batch_of(8.5, now_us()))
     refused = "a/level TempHigh is not acknowledged: source plc is not connected: acknowledge it again once it is"
     api = OperatorApi(lambda: [evaluator], AlarmOptions(), lambda: [conditions])
     run = partial(command_socket.socket_path, tmp_path)
@@ -183,7 +183,7 @@ async def _listed(state: Path) -> list[dict[str, object]]:
 async def test_listed_alarms_have_units(spool: Spool, tmp_path: Path) -> None:
     limits = {"alarm_hi": 8.0, "alarm_rate": 5.0, "alarm_stale": "20s", "alarm_bad": True}
     evaluator = AlarmEvaluator(source(tag("a/level", unit="m", **limits)), IDS, 1, spool)
-    await evaluator.append(one(9.5, now_us()))
+    await evaluator.append(batch_of(9.5, now_us()))
     api = OperatorApi(lambda: [evaluator], AlarmOptions())
     async with command_socket.serve(command_socket.socket_path(tmp_path, "modbus"), api):
         process = await asyncio.create_subprocess_exec(

@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE, until
 
 
 class Level:
-    """What the device's register says."""
+    """Value of the device's register."""
 
     value = 50
 

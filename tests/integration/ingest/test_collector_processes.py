@@ -119,7 +119,7 @@ async def test_subscription_moved_to_another_process_loses_nothing(tmp_path: Pat
 
 
 def handovers(samples: Sequence[tuple[int, float]]) -> int:
-    """How often another process had again what the one before had not acknowledged.
+    """Number of handovers in which another process received again what the one before had not acknowledged.
 
     That is the last of what that one had, all of it, as it was; how much it is the machine decides.
     """

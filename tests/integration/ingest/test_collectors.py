@@ -82,7 +82,7 @@ async def test_a_source_is_edited_added_and_removed_beside_another(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_reconnecting_one_source_leaves_others_alone(tmp_path: Path) -> None:
-    """What a session is made with costs a new one; the subscription is handed over, so no value is lost."""
+    """A changed option of the session costs a new one; the subscription is handed over, so no value is lost."""
     async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
         two = opcua("two", server.address, [C])
         await collectors.configure([opcua("one", server.address, [A]), two], REGISTRY)

@@ -32,7 +32,7 @@ async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
 
 
 async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:
-    """How many rows there are, and what they say; they are gone then."""
+    """Delete the rows. Returns their number, and (minute, channel) of each."""
     rows = await owner.fetch("DELETE FROM plant.rollup_dirty RETURNING from_time, to_time, channels, onward")
     assert all(row["onward"] and row["to_time"] - row["from_time"] == 60 * SECOND for row in rows)
     marked = [(row["from_time"], channel) for row in rows for channel in row["channels"]]

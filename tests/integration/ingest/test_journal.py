@@ -1,4 +1,4 @@
-"""What was committed is written again after a loss of the database: everything is there, once."""
+"""Replay after a loss of the database: every committed batch is there, once."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ class TestFullDisk:
 
 
 async def journaled(disk: Disk, database: Database, number: int) -> None:
-    """So many batches of samples, in the database and in the journal alone."""
+    """Write n batches of samples to the database, and to the journal alone."""
     random = np.random.default_rng(1)
     batches = map(samples, range(number))
     noise = (replace(one, samples=replace(one.samples, value=random.normal(size=4000))) for one in batches)

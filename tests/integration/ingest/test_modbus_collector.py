@@ -73,7 +73,7 @@ async def collecting(
 
 
 def gaps(spool: MemoryAppender, channel: int | None) -> list[Gap]:
-    """As :func:`all_gaps`, but for those that a busy machine may have at any time: polls that came late."""
+    """Gaps of :func:`all_gaps` without those that a busy machine may have at any time: polls that came late."""
     return [gap for gap in all_gaps(spool, channel) if gap.reason != "poll_missed"]
 
 

@@ -34,7 +34,7 @@ Fault = Callable[[bytes, "Line"], Pieces]
 
 
 def frame(unit: int, pdu: bytes) -> bytes:
-    """With the CRC of another implementation."""
+    """Frame with the CRC of another implementation."""
     body = bytes((unit,)) + pdu
     return body + int(FramerRTU.compute_CRC(body)).to_bytes(2, "big")
 

@@ -61,7 +61,7 @@ def published(device: Peer, channel: int) -> list[float]:
 
 
 def assert_exact(stored: Sequence[float], truth: Sequence[float]) -> None:
-    """What is stored is what was published, in order, but for the first or the last answer."""
+    """Stored values are those published, in order, but for the first or the last response."""
     assert list(stored) == [value for value in truth if value in set(stored)]
     assert len(truth) - len(stored) <= 1
 

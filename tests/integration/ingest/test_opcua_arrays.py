@@ -128,7 +128,7 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
 
 @pytest.mark.slow
 async def test_elements_of_a_matrix_whose_dimensions_change(tmp_path: Path) -> None:
-    """What the matrix does not have is Bad, an index of other dimensions a gap; the tags beside them go on."""
+    """Elements that the matrix lacks are Bad, an index of other dimensions is a gap; the tags beside them go on."""
     node, scalar = "ns=2;s=matrix", OpcuaTag(name="scalar", address="ns=2;s=scalar")
     tags = [
         scalar,

@@ -45,7 +45,7 @@ async def connect_problem(source: OpcuaSource, pki: Path) -> str:
 
 
 def add(pki: Path, name: str, content: bytes, issuer: bool = False) -> None:
-    """As ``plantlog source certificate add``."""
+    """Add a certificate like ``plantlog source certificate add``."""
     file = pki.parent / name
     file.write_bytes(content)
     assert list(commands.add(pki, file, issuer))

@@ -98,7 +98,7 @@ def raised_by(server: Peer) -> set[str]:
 
 
 def recorded(*spool: MemoryAppender) -> Counter[str]:
-    """How many different rows there are of each event."""
+    """Number of different rows of each event."""
     events = {
         (event_id(1, event), event.time): event.detail["event_id"]
         for one in spool
@@ -237,7 +237,7 @@ async def test_notifier_that_the_server_rejects_is_shown(tmp_path: Path) -> None
 async def test_overflow_of_a_foreign_servers_event_queue(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the queue held is on record, and that others are missing; the next events are again.
+    """Queued events are recorded, and that others are missing; the next events are recorded again.
 
     Debian builds open62541 without UA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS: it has plain events only, and neither
     ConditionId nor ConditionRefresh.

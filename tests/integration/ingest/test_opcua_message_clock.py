@@ -34,7 +34,7 @@ class MessageClock:
 
 
 class Samples:
-    """What was written, by time (µs)."""
+    """Written values, by time (µs)."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -65,7 +65,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> MessageClock:
 
 
 def since_2024() -> timedelta:
-    """What a clock is ahead that is in 2024 now."""
+    """Difference of a clock that is in 2024 now."""
     return _IN_2024 - datetime.now(UTC)
 
 
@@ -192,7 +192,7 @@ async def test_next_process_knows_the_clocks(ahead: timedelta, clock: MessageClo
 async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back(
     set_at_the_end: bool, clock: MessageClock, tmp_path: Path
 ) -> None:
-    """What was lost before the clock was set has other times than what was lost after it. So has the next outage."""
+    """Values lost before the clock was set have other times than those lost after it, and than those of the next outage."""
     back = round(-_HOUR.total_seconds() * 1e6)
     async with running(tmp_path) as (server, samples, spool, status):
         begins = []

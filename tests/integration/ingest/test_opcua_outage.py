@@ -35,7 +35,7 @@ _EARLIER = 60 * _MINUTE  # minutes are rolled up once they are over
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the database has of a channel."""
+    """Stored minutes and samples of a channel."""
 
     seconds: float  # of all minutes
     times: list[int]  # µs, of its samples
@@ -45,7 +45,7 @@ class Stored:
 async def outage(
     server: Server, tags: Sequence[OpcuaTag], folder: Path, spool: MemoryAppender, seconds: float
 ) -> list[Gap]:
-    """What is recorded of a server that is away, then without subscriptions and history. Values change all the time."""
+    """Gaps of a server that is away, then without subscriptions and history. Values change all the time."""
     async with (
         running(server.write(1_000_000)),
         collecting(server.address, list(tags), folder / "pki", spool=spool, **OPTIONS) as (_, status),

@@ -1,4 +1,4 @@
-"""What an OPC UA collector does about a lost connection, process, message or subscription: servers over real sockets.
+"""Recovery of an OPC UA collector from a lost connection, process, message or subscription: servers over real sockets.
 
 A collector that is killed is one whose spool is frozen as it is at that moment: what was durable then, and its notes,
 are all that the next one has.
@@ -104,7 +104,7 @@ async def connected(
 
 
 def values(*spool: MemoryAppender) -> list[float]:
-    """Of channel 0, each (time, value) once; 0 is what the server begins with."""
+    """Values of channel 0, each (time, value) once, without the server's first one, 0."""
     rows = {(time, value) for k in spool for time, value, _ in k.samples(0)}
     return sorted(value for _, value in rows if value)
 

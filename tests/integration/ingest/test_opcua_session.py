@@ -222,7 +222,7 @@ def _chunk(kind: bytes, channel: int, security: bytes, sequence: int, request: i
 
 
 def _endless_chunks() -> Iterator[bytes]:
-    """What a server says to Hello, OpenSecureChannel and CreateSession: the last answer goes on and on."""
+    """Responses to Hello, OpenSecureChannel and CreateSession, of which the last never ends."""
     yield uatcp_to_binary(ua.MessageType.Acknowledge, ua.Acknowledge(0, 2**31 - 1, 2**31 - 1, 0, 0))
     policy = SecurityPolicyNone.URI.encode()
     opened = ua.OpenSecureChannelResponse()

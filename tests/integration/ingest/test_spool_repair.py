@@ -102,7 +102,7 @@ def _copy(stored: Stored, to: Path) -> Path:
 
 
 async def recover(path: Path) -> tuple[dict[int, Batch], dict[str, str]]:
-    """What the writer takes, and the notes that a collector has."""
+    """Batches that the writer takes, and notes of the collector."""
     spool = Spool(path, 64 * MIB)
     try:
         return {taken.sequence: taken.batch for taken in Spooled(path).taken()}, dict(spool.notes)

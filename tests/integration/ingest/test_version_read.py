@@ -319,7 +319,7 @@ async def test_changed_unit_of_a_node_keeps_late_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", (None, [5]))
 async def test_history_of_another_node_is_not_backfilled(channels: list[int] | None, tmp_path: Path) -> None:
-    """What the new node had before the change stays away; what it had since is filled, and only that is said to be."""
+    """History of the new node from before the change is left out; the rest is filled, and recorded as such."""
     async with serving(tmp_path / "server") as (server, address):
         change = now_us()
         for second in range(-5, 5):
@@ -361,7 +361,7 @@ _VERSIONS = """
 async def _said(
     database: Database, folder: Path, owner: asyncpg.Connection[Any], *versions: int
 ) -> list[tuple[Any, ...]]:
-    """What the versions are when collectors have said these, each from its own second of a minute on."""
+    """Versions after collectors have reported these, each from its own second of a minute on."""
     midnight = now_us() // 86_400_000_000 * 86_400_000_000
     events = [Event("version_read", midnight + v * 1_000_000, 1, detail={"version": v}) for v in versions]
     for event in events:

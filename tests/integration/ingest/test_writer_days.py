@@ -61,7 +61,7 @@ async def test_ten_years_of_backfill_do_not_delay_live_data(
 
 
 async def _batches(owner: asyncpg.Connection, rows: int) -> int:
-    """How many batches of so many rows are written."""
+    """Number of batches of so many rows that are written."""
     return int(await owner.fetchval("SELECT count(*) FROM plant.ingest_batch WHERE rows = $1", rows))
 
 

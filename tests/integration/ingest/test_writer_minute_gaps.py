@@ -32,7 +32,7 @@ __all__ = ["clock", "owner", "running"]  # fixtures
 
 
 def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:
-    """What is not of one of the channels at a time (µs since the day began) that is missing."""
+    """The batch without samples of these channels in the missing intervals (µs since the day began)."""
     gone = np.zeros(len(one), bool)
     for span in missing:
         gone |= (one.samples.time - DAY_US >= span.start) & (one.samples.time - DAY_US < span.stop)
@@ -139,7 +139,7 @@ async def test_gap_of_another_writer_beside_an_own_one(
 async def test_gap_of_a_killed_writer(
     owner: asyncpg.Connection[Any], running: Running, clock: Clock, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    """What was carried on from its minute is made anew, also where the minute itself has nothing to make."""
+    """Minutes that continue its minute are computed again, also where that minute itself has no row."""
     for minute in range(3):
         batches = [without(one, 7) if silent and minute == 2 else one for one in running.minute(minute)]
         await running.send(*batches)

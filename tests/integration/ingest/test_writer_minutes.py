@@ -130,7 +130,7 @@ def _found(closed: list[ClosedMinute]) -> tuple[Minutes, States, Minutes]:
 
 
 async def _expected(owner: asyncpg.Connection[Any], channels: list[int], last: int) -> tuple[Minutes, States, Minutes]:
-    """What the database makes, a day at a time as it does."""
+    """Rollups that the database computes, a day at a time."""
     minutes, states, increases = {}, {}, {}
     for day in range(DAY_US, DAY_US + last + 1, 24 * HOUR_US):
         bounds = timestamp(day), timestamp(day + 24 * HOUR_US)

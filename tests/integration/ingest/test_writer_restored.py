@@ -41,7 +41,7 @@ _GAPS = (
 
 @pytest.fixture
 async def database(database: Database) -> Database:
-    """With sources and channels, and nobody connected: it is copied."""
+    """Database with sources and channels, and nobody connected: it is copied."""
     async with connected(database.owner_dsn) as owner:
         await add_sources(owner, "a", "b")
         await add_channels(owner, range(101))
@@ -348,7 +348,7 @@ class TestNoFalseAlarm:
         assert await rows(database, "SELECT count(*) FROM plant.ingest_batch") == [(3,)]
 
     async def test_a_replay_is_not_done(self, database: Database, tmp_path: Path) -> None:
-        """What it brings is missing, as was recorded before."""
+        """Batches that a replay brings are expected to be missing."""
         await spooled(tmp_path, *BATCHES)
         await written(tmp_path, database)
         async with connected(database.owner_dsn) as owner:
@@ -377,6 +377,6 @@ async def test_another_timeline_is_compared_with_the_whole_journal(database: Dat
 
 
 def forget_server(folder: Path) -> None:
-    """As if the mark were of another server or timeline."""
+    """Change the mark to that of another server or timeline."""
     path = folder / commit_mark.FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), "server": "another"}))

@@ -98,7 +98,7 @@ def model(limit: Limit, samples: Sequence[tuple[int, float]], end: int) -> list[
 
 
 def live(samples: Sequence[Sample]) -> list[Sample]:
-    """Those of one channel that are newer than all before them."""
+    """Samples of one channel that are newer than all before them."""
     kept_: list[Sample] = []
     for sample in samples:
         if not kept_ or sample.time > kept_[-1].time:
@@ -212,7 +212,7 @@ def test_alarm_columns_equal_single_channels_whatever_clocks_do(random: Random) 
 
 
 def restarted(columns: AlarmColumns, limits: dict[int, tuple[Limit, ...]], now: int) -> AlarmColumns:
-    """As another process goes on: from the notes, and here from the last samples too."""
+    """Evaluator of another process, which goes on from the notes, and here from the last samples too."""
     after = AlarmColumns(limits, now)
     notes = {channel.channel_id: checkpoint.encode(channel) for channel in columns.touched()}
     for number, of in limits.items():

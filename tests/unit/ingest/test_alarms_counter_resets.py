@@ -18,7 +18,7 @@ _IDS = {"energy": 7, "level": 8, "pulses": 9}
 
 
 def samples_of(*samples: tuple[int, float, float, int]) -> Samples:
-    """Of (channel, s, value, status)."""
+    """Samples of (channel, s, value, status)."""
     channel, seconds, value, status = zip(*samples, strict=True)
     return Samples(
         np.array(channel, np.int32),

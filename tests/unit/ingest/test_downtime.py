@@ -1,4 +1,4 @@
-"""What is on disk of how far a source was heard, and what the next process makes of it."""
+"""Notes of how far a source was heard, and the gaps that the next process makes of them."""
 
 from __future__ import annotations
 

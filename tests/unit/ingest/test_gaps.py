@@ -29,11 +29,11 @@ class Disk(MemoryAppender):
         await super().append(batch, notes, beside)
 
     def recorded(self) -> list[Gap]:
-        """Every word, in order."""
+        """Gaps as they were appended, in order."""
         return [gap for batch in self.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
 
     def rows(self) -> dict[tuple[int | None, int], Gap]:
-        """What the table would have: by channel and beginning, the last that was said."""
+        """Gaps that the table would have: by channel and start, the last revision."""
         each: dict[tuple[int | None, int], Gap] = {}
         for gap in self.recorded():
             for channel in gap.channel_ids if gap.channel_ids is not None else (None,):

@@ -53,7 +53,7 @@ def sequences_of(folder: Path) -> list[int]:
 
 
 def replayed(folder: Path, rows: int = 10**9) -> list[SpooledBatch]:
-    """What the writer would write again for all requests."""
+    """Batches that the writer would write again for all requests."""
     found: list[SpooledBatch] = []
     for path in sorted(folder.glob("*.replay")):
         reader = ReplayReader(path)

@@ -99,7 +99,7 @@ def of(channel: int, gaps: Sequence[Gap]) -> list[tuple[int, int]]:
 
 
 def outside(since: int, until: int, gaps: Sequence[tuple[int, int]]) -> list[int]:
-    """How long the pieces of a time are that are in no gap."""
+    """Lengths of the parts of an interval that are in no gap."""
     ends = [since, *(min(max(t, since), until) for gap in gaps for t in gap), until]
     return [end - begin for begin, end in zip(ends[::2], ends[1::2], strict=True)]
 

@@ -1,4 +1,4 @@
-"""What polls that came late leave on record: few words, however many channels there are."""
+"""Gaps of polls that came late: few, however many channels there are."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_each_replaced_timestamp_is_recorded() -> None:
 
 
 async def test_next_process_knows_that_clamping_ended() -> None:
-    """What is older stays another node's, as for the history."""
+    """Older values stay those of another node, as for the history."""
     spool = MemoryAppender()
     versions = ChannelVersions("s", 1, spool)
     versions.start(10, 1, START, new_address=True)

@@ -26,7 +26,7 @@ TAGS = Tags(
 
 
 class Source:
-    """What came of a source whose channels have clocks of their own, an interval after the other."""
+    """Source whose channels have clocks of their own, an interval after the other."""
 
     def __init__(self) -> None:
         self.tracking = ChannelTracking(TAGS)

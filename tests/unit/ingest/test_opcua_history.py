@@ -28,7 +28,7 @@ Answer = Callable[[int, str, bytes | None], tuple[list[int], bytes | None]]  # (
 
 
 async def pages(answer: Answer, at_most: int, unsized: bool = False) -> list[Page]:
-    """What is read of both tags from a server that has for a node the values at these seconds, and a point to go on.
+    """Pages of both tags from a server that has, for a node, the values at these seconds, and a continuation point.
 
     ``unsized``: it does not say how long its bodies are.
     """

@@ -133,7 +133,7 @@ def test_message_is_next_once_all_before_it_are_done(start: int, order: list[int
 
 
 def test_message_followed_by_others_completes_nothing() -> None:
-    """What a server queued before it sent the first message of a run may be in the last one."""
+    """Values that a server queued before the first message of a run may be in the last one."""
     progress = SequenceTracker(5, 40)
     progress.done(5, 0)
     assert (progress.first, progress.complete_to) == (6, 40)

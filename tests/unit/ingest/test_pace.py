@@ -1,4 +1,4 @@
-"""When the writer takes the next group, by a clock that the test sets."""
+"""Times at which the writer takes the next group, by a clock that the test sets."""
 
 from __future__ import annotations
 

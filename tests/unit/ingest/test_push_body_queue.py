@@ -16,7 +16,7 @@ from tests.waiting import until
 
 
 class Work:
-    """What is done of bodies, and how much of it at once."""
+    """Work on bodies: the bodies done, and the most at once."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []

@@ -1,4 +1,4 @@
-"""Which states of a source become events."""
+"""States of a source that become events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector says of a source."""
+"""A collector's report of a source."""
 
 from __future__ import annotations
 

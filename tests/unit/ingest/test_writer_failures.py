@@ -1,4 +1,4 @@
-"""What a failure of the database means, in one table; waits; addresses of a DSN; how a group is divided."""
+"""Failures of the database, in one table; waits; addresses of a DSN; the division of a group."""
 
 from __future__ import annotations
 
