@@ -1,4 +1,4 @@
-"""What the conformance tests do to a plant, and how they look at it."""
+"""A plant of the conformance tests: changes to it, and views of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ConformancePlant:
     edition: str
 
     async def set_compression(self, form: str | None) -> None:
-        """What the configuration says of compression; None: nothing."""
+        """Set the configured form of compression; None: remove it."""
         await self.owner.execute("DELETE FROM plant.setting WHERE key = 'compression'")
         if form is not None:
             await self.owner.execute("INSERT INTO plant.setting VALUES ('compression', $1)", form)
@@ -67,7 +67,7 @@ class ConformancePlant:
         await self.owner.execute(_FILL, since, minutes, channels)
 
     async def copy(self, channel: int, samples: Sequence[Sample]) -> None:
-        """As the writer's COPY does it, by the writer's role."""
+        """Copy samples like the writer, with the writer's role."""
         connection = await asyncpg.connect(self.database.ingest_dsn)
         await copy(connection, channel, samples)
         await connection.close()
@@ -78,7 +78,7 @@ class ConformancePlant:
         return await drained(Writer(folder, self.database.ingest_dsn, WriterOptions()))
 
     async def compress(self, before: datetime = NEXT_DAY) -> None:
-        """As maintenance does it."""
+        """Compress like maintenance."""
         await compress_before(self.owner, before)
 
     async def close_days(self, before: datetime = NEXT_DAY) -> None:

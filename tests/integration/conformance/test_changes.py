@@ -1,4 +1,4 @@
-"""What changes closed days: late samples, gaps, deletions, another unit. Rollups and names follow each of them."""
+"""Changes of closed days: late samples, gaps, deletions, another unit. Rollups and names follow each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samples_between touches: the chunks and packed hours within its bounds, each by an index."""
+"""Plans of samples_between: it reads only the chunks and packed hours within its bounds, each by an index."""
 
 from __future__ import annotations
 

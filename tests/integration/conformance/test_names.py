@@ -62,7 +62,7 @@ async def test_both_editions_have_the_same_settings(plant: ConformancePlant) -> 
 
 
 async def test_no_object_blocks_an_update_of_timescaledb(plant: ConformancePlant) -> None:
-    """Which makes its views and functions anew: no view or function of ours may depend on one of them.
+    """An update makes TimescaleDB's views and functions anew: none of ours may depend on one of them.
 
     But for time_bucket, which is in everybody's views, so that updates leave it in place.
     """

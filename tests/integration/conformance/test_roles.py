@@ -1,4 +1,4 @@
-"""Who may do what, whatever form the samples are in."""
+"""Privileges of each role, whatever form the samples are in."""
 
 from __future__ import annotations
 

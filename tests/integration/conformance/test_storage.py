@@ -66,7 +66,7 @@ async def test_storage_bytes_equal_the_disk(plant: ConformancePlant) -> None:
 
 
 async def test_storage_rows_are_planner_estimates(plant: ConformancePlant) -> None:
-    """What was never analyzed is not guessed; what grew since is."""
+    """Rows of a table that was never analyzed are unknown; growth since the last analysis is estimated."""
     await plant.owner.execute("ALTER TABLE plant.samples_raw SET (autovacuum_enabled = off)")
     await plant.fill(minutes=600)
     assert (await plant.forms())[DAY, "rows"][0] is None

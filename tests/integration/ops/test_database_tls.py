@@ -122,7 +122,7 @@ def plant(folder: Path, table: str) -> Path:
 
 
 async def certificate(dsn: str, ca: Path) -> bytes:
-    """What the server shows, verified."""
+    """The server's certificate, verified."""
     session: Any = await connect(f"{dsn}?sslmode=verify-full&sslrootcert={ca}", "test")
     try:
         assert await session.fetchval("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")

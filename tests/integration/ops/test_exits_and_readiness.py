@@ -1,4 +1,4 @@
-"""How processes ended, as the supervisor's log has it, and what `status` and `up` make of it."""
+"""Exits of processes in the supervisor's log, and `status` and `up` after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a database is: a second state folder's ``up`` on it, and the logins of its server."""
+"""Ownership of a database: a second state folder's ``up`` on it, and the logins of its server."""
 
 from __future__ import annotations
 

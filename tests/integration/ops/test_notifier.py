@@ -111,7 +111,7 @@ def alarm(
 
 
 async def happen(connection: asyncpg.Connection[Any], *events: Event) -> None:
-    """What the writer does with them."""
+    """Write alarms like the writer."""
     async with connection.transaction():
         await write_alarms(connection, [(1, event) for event in events])
 

@@ -26,7 +26,7 @@ PASSWORD = "a password of the mail server"
 
 
 class Mailbox:
-    """What an SMTP server took."""
+    """Mails that an SMTP server has accepted."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[Envelope, Message]] = []

@@ -159,7 +159,7 @@ async def test_name_changed_only_in_the_tag_list_can_still_be_a_rename(site: Sit
 
 
 async def test_renamed_tag_with_other_limits_is_recognized_too(site: Site) -> None:
-    """What only affects reading or display may change at the same time."""
+    """Limits that only affect reading or display may change at the same time."""
     first = (await site.up(_WAS)).registry.channels["plc"]
     edited = "area/a,holding:0,int16,°C,0,90,boiler,,,,80,0x8000\n"
     after = await site.up(edited, columns=",alarm_hi,no_data")

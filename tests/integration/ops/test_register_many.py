@@ -1,4 +1,4 @@
-"""What a registration of many channels sends, and what a process reads of it."""
+"""Traffic of a registration of many channels, and of a process that reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = 200  # bytes
 
 @dataclass
 class _Wire:
-    """What went over it, in bytes."""
+    """Connection that counts the bytes it carries."""
 
     dsn: str
     sent: int = 0

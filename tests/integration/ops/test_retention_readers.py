@@ -59,7 +59,7 @@ async def _meet(owner: Connection, database: Database, chunk: str, dropping: Any
 
 
 async def test_order_of_locks_that_ends_in_a_deadlock(owner: Connection, database: Database, chunk: str) -> None:
-    """What `drop_slice` avoids: to wait for a second table for as long as it takes."""
+    """Waiting for a second table without a limit, which `drop_slice` avoids, is a deadlock."""
     async with connected(database.owner_dsn) as dropper:
 
         async def dropping() -> None:

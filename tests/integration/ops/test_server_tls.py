@@ -141,7 +141,7 @@ async def test_new_certificate_is_shown_while_open_connections_go_on(
     trusting = ssl.create_default_context(cafile=str(first[0]))
 
     def put(source: Path, target: Path) -> None:
-        """As a program does that renews certificates."""
+        """Replace a certificate like a program that renews certificates."""
         shutil.copyfile(source, target.with_suffix(".new"))
         target.with_suffix(".new").replace(target)
 

@@ -137,7 +137,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(tmp_path: Path, *words: str) -> str:
-    """What ``service install`` says; nothing is written."""
+    """Message with which ``service install`` refuses; nothing is written."""
     before = sorted(tmp_path.rglob("*"))
     result = run(tmp_path / "state", "admin", "service", "install", *words)
     assert result.code == 1, result
@@ -162,7 +162,7 @@ def test_user_that_does_not_exist_is_refused(tmp_path: Path, systemd: Path) -> N
 
 @pytest.mark.skipif(os.getuid() != 0, reason="requires root")
 class TestAsRoot:
-    """With folders of several users."""
+    """Installation with folders of several users."""
 
     def test_configuration_with_errors_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         (tmp_path / "plant.toml").write_text("[plnt]\n")

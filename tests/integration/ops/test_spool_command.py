@@ -55,7 +55,7 @@ class Site:
     dsn: str
 
     async def run(self, *arguments: str | Path, code: int = 0) -> str:
-        """What ``plantlog admin spool`` prints; of a failure, what it complains of."""
+        """Output of ``plantlog admin spool``; of a failure, the error."""
         result = await asyncio.wait_for(plantlog(self.state.root, "admin", "spool", *arguments), PATIENCE)
         assert result.code == code, result.err
         return result.err if code else result.out

@@ -1,4 +1,4 @@
-"""What starts imports only what it uses: each second of an import is a second of every command."""
+"""Programs import only what they use at their start: each second of an import is a second of every command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``up`` may do while the database is away, and that no other failure is taken for that."""
+"""Actions of ``up`` while the database is away; no other failure is taken for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a channel means is kept by time: what was stored before a change keeps its unit and name."""
+"""Versions of channels by time: samples from before a change keep their unit and name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How hours are packed, beside what others do; what samples_between reads of them."""
+"""Packing of hours beside other transactions; samples_between reads only what it needs of them."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ Portion = tuple[int, int, int]  # hours since the day began, how many channels, 
 
 @pytest.fixture
 def portions(monkeypatch: pytest.MonkeyPatch) -> list[Portion]:
-    """What is packed in one transaction each, from now on."""
+    """Portions that are packed in one transaction each, from now on."""
     packed: list[Portion] = []
 
     async def recorded(connection: asyncpg.Connection[Any], hour: datetime, channels: list[int]) -> int | None:

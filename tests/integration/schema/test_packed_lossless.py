@@ -37,7 +37,7 @@ async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
 
 
 async def _as_evidence(owner: asyncpg.Connection[Any], channel: int) -> list[Sample]:
-    """What seals, exports and the archive read."""
+    """Samples as seals, exports and the archive read them."""
     one = (await read(owner, [channel], DAY, NEXT_DAY))[channel]
     return list(zip((one.time - DAY_US).tolist(), one.bits.tolist(), one.status.tolist(), strict=True))
 

@@ -40,7 +40,7 @@ Rows = list[tuple[int, int, float, int]]  # channel, µs, value, status
 
 
 class WrittenSamples:
-    """What was written: the newest word on samples and gaps."""
+    """Written samples, and the newest revision of each gap."""
 
     def __init__(self) -> None:
         self.samples: dict[int, dict[int, tuple[float, int]]] = {}
@@ -111,7 +111,7 @@ async def refresh(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def stored(connection: asyncpg.Connection[Any]) -> Rollups:
-    """What the database has."""
+    """Rollups in the database."""
     made = Rollups()
     for relation, rows in (("rollup_minutes", made.minutes), ("rollup_1h", made.hours)):
         for row in await connection.fetch(f"SELECT channel_id, bucket, {_COLUMNS} FROM plant.{relation}"):

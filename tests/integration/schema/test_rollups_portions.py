@@ -1,4 +1,4 @@
-"""What a refresh makes: what is dirty, once, and little else."""
+"""Portions of a refresh: each dirty minute once, and little else."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_portion_of_many_channels_is_limited(owner: asyncpg.Connection[Any
 
 
 async def test_gap_followed_by_samples_refreshes_one_minute(owner: asyncpg.Connection[Any]) -> None:
-    """What is carried on from there is what it was. Of one without samples behind it, nothing is carried on."""
+    """Minutes that continue from there are unchanged. A gap without samples behind it has none."""
     plant = WrittenSamples()
     await plant.write(
         owner, [(c, DAY_US + i * 60 * SECOND + s * SECOND, 1.0, 0) for c in (1, 2) for i in range(9) for s in (0, 50)]

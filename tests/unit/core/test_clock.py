@@ -24,7 +24,7 @@ class Clocks:
         return self.wall, self.steady
 
     def passes(self, us: int, wall: int | None = None) -> None:
-        """So much time passes, by the steady clock and by the wall clock (if another)."""
+        """Let time pass, by the steady clock and by the wall clock (if another)."""
         self.steady += us
         self.wall += us if wall is None else wall
 

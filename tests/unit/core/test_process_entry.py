@@ -1,4 +1,4 @@
-"""How a process starts and fails: the first cause is the last line of its log, which `status` shows."""
+"""Start and failure of a process: the first cause is the last line of its log, which `status` shows."""
 
 from __future__ import annotations
 

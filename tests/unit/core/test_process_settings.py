@@ -1,4 +1,4 @@
-"""Which processes a change of an option restarts: those whose settings it changes."""
+"""Restarts after a change of an option: the processes whose settings it changes."""
 
 from __future__ import annotations
 

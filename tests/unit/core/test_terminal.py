@@ -34,7 +34,7 @@ Console().print(text, markup=False, style="bold")
 
 
 def shown(*command: str, **variables: str) -> str:
-    """What reaches a terminal."""
+    """Output of a command on a terminal."""
     terminal, end = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **variables}
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What of a variable's value a channel is, as text."""
+"""Paths within a variable's value, as text."""
 
 from __future__ import annotations
 

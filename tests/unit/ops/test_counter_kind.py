@@ -1,4 +1,4 @@
-"""Which variables are proposed as counters."""
+"""Variables that are proposed as counters."""
 
 from __future__ import annotations
 

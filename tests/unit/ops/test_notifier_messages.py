@@ -1,4 +1,4 @@
-"""Which messages are made of what waits."""
+"""Messages made of the notices that wait."""
 
 from __future__ import annotations
 

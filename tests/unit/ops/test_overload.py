@@ -1,4 +1,4 @@
-"""When overload begins and ends, what it is called, and what maintenance gives up for it."""
+"""Beginning and end of overload, its report, and the jobs that maintenance defers for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may run which command, and that the audit trail has it."""
+"""Roles of each command, and its record in the audit trail."""
 
 from __future__ import annotations
 

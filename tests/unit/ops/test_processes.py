@@ -1,4 +1,4 @@
-"""Which process reads which source: by load, and none moves that need not."""
+"""Assignment of sources to processes: by load, and none moves that need not."""
 
 from __future__ import annotations
 

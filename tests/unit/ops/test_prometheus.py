@@ -1,4 +1,4 @@
-"""What the rules of Prometheus say and read, and what is measured for them."""
+"""Rules of Prometheus, the metrics they read, and their measurement."""
 
 from __future__ import annotations
 
