@@ -192,7 +192,7 @@ async def test_next_process_knows_the_clocks(ahead: timedelta, clock: MessageClo
 async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back(
     set_at_the_end: bool, clock: MessageClock, tmp_path: Path
 ) -> None:
-    """Values lost before the clock was set have other times than those lost after it, and than those of the next outage."""
+    """Values lost before the clock was set, after it and in the next outage have other times."""
     back = round(-_HOUR.total_seconds() * 1e6)
     async with running(tmp_path) as (server, samples, spool, status):
         begins = []

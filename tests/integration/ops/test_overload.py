@@ -26,7 +26,7 @@ from ops.maintenance.job import Connection, Job, JobContext, JobResult, run
 from ops.maintenance.jobs import jobs
 from schema.queries import load
 from tests.database import Database
-from tests.integration.ops.test_maintenance import process, told
+from tests.integration.ops.test_maintenance import configured_state, process
 from tests.maintenance import SLEEPING, add_plant, asleep, job_context, until_awake
 from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
@@ -75,7 +75,7 @@ async def test_maintenance_waits_while_the_writer_is_behind(
 ) -> None:
     await add_plant(owner)
     port = free_ports(7)
-    state = told(tmp_path, database, port)
+    state = configured_state(tmp_path, database, port)
     newest = "SELECT r.outcome FROM plant.job_run AS r WHERE r.job = 'rollups' ORDER BY r.id DESC LIMIT 1"
     # On a busy machine it may have begun to wait for that: the record has the reason with which it began.
     waited = "SELECT count(*) FROM plant.job_run AS r WHERE r.detail LIKE 'waits: %' AND r.job = 'rollups'"
@@ -140,7 +140,7 @@ async def test_unfinished_overload_ends_after_a_restart(owner: Connection, datab
         .replace("$2", "'overloaded'")
         .replace("$3", "'{}'")
     )
-    state = told(tmp_path, database, free_ports(7))
+    state = configured_state(tmp_path, database, free_ports(7))
     async with process(state):
 
         async def over() -> bool:

@@ -1,4 +1,4 @@
-"""What a dashboard's file has to keep to, so that Grafana draws it as it is meant: each rule gives its complaints.
+"""Rules of a dashboard's file, so that Grafana draws it as it is meant: each rule gives its complaints.
 
 Every rule stands for something that was seen to go wrong in Grafana 13.1.
 """
@@ -159,7 +159,7 @@ def headings_are_whole(dashboard: Json) -> Iterator[str]:
 
 
 def texts_are_in_sight(dashboard: Json) -> Iterator[str]:
-    """What says why stands before what is further right than a narrow window shows."""
+    """Columns with reasons stand before those that a narrow window does not show."""
     for panel in _panels(dashboard, "table"):
         *_, select = re.findall(r"^SELECT .*?^FROM ", panel["targets"][0]["rawSql"], re.MULTILINE | re.DOTALL)
         columns = {column: _width(panel, column) for column in re.findall(r' AS "([^"]+)"', select)}
@@ -174,7 +174,7 @@ def texts_are_in_sight(dashboard: Json) -> Iterator[str]:
 
 
 def _width(panel: Json, column: str) -> tuple[int, bool]:
-    """Of a column, in pixels: by its name, else that of a time or a number; and whether it is fixed, or grows."""
+    """Width of a column, in pixels: by its name, else that of a time or a number; and whether it is fixed, or grows."""
     width, fixed = (165 if column in _TIMES else 92), True
     for matcher, what, properties in _overrides(panel):
         named = matcher == "byName" and what == column

@@ -37,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Of a channel and an aggregate."""
+    """Configuration of a channel and an aggregate."""
 
     stepped: bool
     simple_bounds: bool
@@ -217,7 +217,7 @@ class Values:
 
 
 def values(history: History, begin: int, end: int, step: int) -> list[Values]:
-    """Of each interval. The status is that of percentile (5.4.3.5)."""
+    """Value of each interval. The status is that of percentile (5.4.3.5)."""
     made = []
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):

@@ -90,7 +90,7 @@ def _courses(
 
 
 def _all(kernel: Aggregates | Values, n: int, inside: Samples) -> Columns:
-    """What a kernel makes of all channels: of those with samples in the window together, then of the others."""
+    """Results of a kernel for all channels: those with samples in the window together, then the others."""
     some = kernel.compute(inside)
     others = sorted(set(range(n)) - set(some["channel_id"].tolist()))
     rest = kernel.of_channels(others, NO_SAMPLES)

@@ -28,7 +28,7 @@ class Historian:
 
 
 def _samples(*values: float) -> list[Sample]:
-    """Of Historian 2 to 5, whose times and qualities are the same."""
+    """Samples of Historian 2 to 5, whose times and qualities are the same."""
     times = (2, 25, 28, 39, 48, 52, 72, 77, 83, 86, 90)
     made: list[Sample] = [(time, value, GOOD) for time, value in zip(times, values, strict=True)]
     made[7] = (77, values[7], UNCERTAIN)

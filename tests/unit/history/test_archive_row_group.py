@@ -1,4 +1,4 @@
-"""What is read of a row group is what all its columns say, whatever its statistics leave out."""
+"""Rows read of a row group are those of all its columns, whatever its statistics leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What seals are made of, without a database: two implementations of the digests agree, and Parquet keeps every bit."""
+"""Digests of seals, without a database: two implementations agree, and Parquet keeps every bit."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_verifier_without_its_libraries_says_what_to_install() -> None:
 
 
 def _day(rows: Sequence[bytes], before: Sequence[bytes], added: Sequence[bool]) -> tuple[list[Amendment], list[str]]:
-    """What a day's second revision says of an hour with rows, and of an hour of events and gaps that are the same."""
+    """Amendments of a day's second revision, for an hour with rows, and an equal hour of events and gaps."""
     hours, events = (
         [HourDigests.of_hours({5: (len(some), tagged_hash(tag, *some))} if some else {}) for some in (before, rows)]
         for tag in ("hour", "event hour")

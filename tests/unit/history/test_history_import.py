@@ -62,7 +62,7 @@ class Dialect:
     offset: timezone
 
     def options(self) -> Options:
-        """What can't be found out of any table."""
+        """Options that cannot be detected from any table."""
         order: Any = "mdy" if self.times == "american" else None
         decimal: Any = self.decimal
         encoding = None if self.encoding in ("utf-8", "utf-8-sig", "utf-16") else self.encoding

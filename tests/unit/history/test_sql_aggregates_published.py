@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def letters(status: int) -> str:
-    """As aggregates_published.py writes a StatusCode."""
+    """StatusCode as aggregates_published.py writes it."""
     code = status & 0xFFFFFFFF
     if code == 0x809B0000:
         return "-"

@@ -1,4 +1,4 @@
-"""What is far off is that of a loop over bins."""
+"""Excursions equal those of a loop over bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was held is that of a loop over the samples."""
+"""Statistics of held values equal those of a loop over the samples."""
 
 from __future__ import annotations
 

@@ -29,6 +29,6 @@ async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[ReaderPool]:
 
 @pytest.fixture
 async def page(reader: ReaderPool) -> AsyncIterator[str]:
-    """Where a viewer answers, on loopback without users."""
+    """Address of a viewer, on loopback without users."""
     async with served(reader) as address:
         yield address

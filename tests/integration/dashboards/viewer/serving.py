@@ -31,6 +31,6 @@ async def reading(dsn: str, state: Path, timeouts: Timeouts = PATIENT) -> AsyncI
 
 @asynccontextmanager
 async def served(reader: ReaderPool, state: Path = Path("/nonexistent")) -> AsyncIterator[str]:
-    """Where a viewer answers, on loopback; ``state``: the folder with its users, none by default."""
+    """Address of a viewer, on loopback; ``state``: the folder with its users, none by default."""
     async with serve(ViewerOptions(port=free_ports(1)), state, reader, Library()) as port:
         yield f"http://127.0.0.1:{port}"

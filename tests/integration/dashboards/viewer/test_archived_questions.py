@@ -26,8 +26,8 @@ from history.sql.sources.execution import Limits
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading, served
 from tests.integration.history.evidence.archive_maintenance import Maintained
+from tests.integration.history.questions.recorded_plant import plant
 from tests.integration.history.questions.recording import Recording, at
-from tests.integration.history.questions.test_over_archive import plant
 from tests.waiting import PATIENCE, until
 
 __all__ = ["plant"]  # a fixture
@@ -41,16 +41,16 @@ async def page(plant: tuple[Maintained, Recording], database: Database) -> Async
 
 
 async def panels(page: str, *titles: str) -> dict[str, Any]:
-    """What the panels of dashboard 4 say of an hour, by their titles."""
+    """Answers of the panels of dashboard 4 for an hour, by title."""
     since, until = (int(at(second).timestamp() * 1000) for second in (1200, 4800))
     found = {}
     async with aiohttp.ClientSession() as session:
         for panel in Library().dashboard("plantlog-forensics").panels():
             if not panel.get("targets") or (titles and panel["title"] not in titles):
                 continue
-            asked = {"dashboard": "plantlog-forensics", "panel": panel["id"], "since": since, "until": until}
+            query = {"dashboard": "plantlog-forensics", "panel": panel["id"], "since": since, "until": until}
             variables = {"installation": [""], "unit": ["*"]}
-            async with session.post(f"{page}/api/query", json={**asked, "variables": variables}) as response:
+            async with session.post(f"{page}/api/query", json={**query, "variables": variables}) as response:
                 found[panel["title"]] = (await response.json())["error" if response.status != 200 else "A"]
     return found
 
@@ -99,7 +99,7 @@ def _same(one: Any, other: Any) -> bool:
 async def test_question_ends_when_the_browser_goes_on(
     plant: tuple[Maintained, Recording], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits for the archive is given up, and the next question is answered."""
+    """A question that waits for the archive is given up, and the next one is answered."""
     maintenance, _ = plant
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]

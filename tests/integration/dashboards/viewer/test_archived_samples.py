@@ -66,7 +66,7 @@ async def reader(plant: Maintained) -> AsyncIterator[ReaderPool]:
 
 
 class ChartRequest:
-    """What the panels of a channel show of a time."""
+    """Requests of the panels of a channel for an interval."""
 
     def __init__(self, reader: ReaderPool, since: datetime, until: datetime, interval_ms: int = 1000) -> None:
         self._reader = reader
@@ -83,7 +83,7 @@ class ChartRequest:
         return found
 
     async def curve(self) -> tuple[int, str]:
-        """How many values the trend has, and the notice."""
+        """Number of values of the trend, and the notice."""
         dashboard = Library().dashboard("plantlog-channel")
         [trend] = [panel["id"] for panel in dashboard.panels() if panel["title"] == "Trend"]
         answer = await self._answer(dashboard.panel(trend)[0].sql)

@@ -155,7 +155,7 @@ async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader
 
 
 def _rows(node: dict[str, Any]) -> Iterator[float]:
-    """Of a plan and its parts."""
+    """Rows of a plan and its parts."""
     yield node["Actual Rows"] * node["Actual Loops"]
     for part in node.get("Plans", ()):
         yield from _rows(part)

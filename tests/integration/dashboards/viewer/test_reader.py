@@ -1,4 +1,4 @@
-"""What the viewer reads: within limits, beside maintenance, and without internals of the database."""
+"""Reads of the viewer: within limits, beside maintenance, and without internals of the database."""
 
 from __future__ import annotations
 

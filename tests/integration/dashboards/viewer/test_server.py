@@ -1,4 +1,4 @@
-"""Who gets what: access, headers, and that nothing of a browser becomes SQL."""
+"""The viewer's server: access, headers, and that no text of a browser becomes SQL."""
 
 from __future__ import annotations
 

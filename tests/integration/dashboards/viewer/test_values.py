@@ -1,4 +1,4 @@
-"""That panels don't lie: of clocks that are wrong, outages of many channels, slow devices, texts, and words."""
+"""True values in panels: wrong clocks, outages of many channels, slow devices, texts, and wording."""
 
 from __future__ import annotations
 

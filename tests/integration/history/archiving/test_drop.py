@@ -156,7 +156,7 @@ async def test_late_samples_are_written_while_others_are_counted(plant: Maintain
 
 
 async def test_disk_budget_passes_over_a_day_that_is_not_archived(plant: Maintained) -> None:
-    """That it is not is found out when it is to go."""
+    """The day is found to be unarchived only when it is to be dropped."""
     await plant.job()
     await plant.site.plant.samples("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
     budget = await plant.owner.fetchval("SELECT pg_database_size(current_database()) - 1")

@@ -34,7 +34,7 @@ WHERE u.from_time = $1
 
 
 class Interleaving:
-    """What may happen, in an order that a number gives."""
+    """Steps of an archived plant in an order that a seed determines."""
 
     def __init__(self, plant: Maintained, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plant = plant

@@ -21,7 +21,7 @@ _NEXT = DAY + timedelta(days=1)
 
 
 async def configure(plant: Maintained, location: Path | None) -> None:
-    """What ``plantlog up`` does."""
+    """Put a configuration in force like ``plantlog up``."""
     own = installation_of(plant.site.plant.state.root)
     place = None if location is None else str(location)
     await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, place)

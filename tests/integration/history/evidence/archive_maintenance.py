@@ -71,7 +71,7 @@ class Maintained:
         return [tuple(row) for row in rows]
 
     async def drop(self, day: date = DAY, classes: Sequence[str] | None = None) -> list[str]:
-        """What becomes of the samples of a day, if retention is told to drop them."""
+        """Drop the samples of a day like retention. Returns the action for each unit."""
         query = (
             "SELECT s.action FROM plant.retention_units('raw') AS u "
             "CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, $2, 'age', false) AS s "
@@ -102,7 +102,7 @@ class Maintained:
 
 @asynccontextmanager
 async def maintained_plant(database: Database, folder: Path) -> AsyncIterator[Maintained]:
-    """With two sealed days that are not archived yet."""
+    """Plant with two sealed days that are not archived yet."""
     async with archive_site(database, folder) as site:
         yield await maintained(site, folder)
 

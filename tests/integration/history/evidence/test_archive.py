@@ -230,7 +230,7 @@ async def test_rewritten_files_with_a_new_manifest_do_not_match_the_seal(site: S
             manifest_path.write_text(json.dumps(manifest))
 
     def shortened(table: str) -> str:
-        """What a file without its first row lacks, besides what its manifest says."""
+        """Finding for a file without its first row, besides the count in its manifest."""
         counted, missing = rewritten(table, lambda rows: rows.slice(1))
         assert counted.endswith(" by the manifest")
         return missing

@@ -109,12 +109,12 @@ def test_statistics_prove_nothing(tmp_path: Path) -> None:
 
 
 def walk(n: int = 4000) -> Float64s:
-    """As a transmitter with a resolution of 0.01."""
+    """Values of a transmitter with a resolution of 0.01."""
     return (5000 + np.cumsum(np.rint(np.random.default_rng(1).normal(0, 2.5, n)))) / 100
 
 
 def scaled(values: Float64s) -> ScaledValues:
-    """Of doubles."""
+    """Scaled integers of doubles."""
     return scale(values.view(np.uint64), Segments.single(len(values)))
 
 

@@ -26,7 +26,7 @@ NAME = "s3://plantlog/archive"
 
 
 def options_of(peer: Peer) -> S3Options:
-    """Of a client."""
+    """Options of a client."""
     backup = peer.options(Path("/dev/null"))
     assert backup.key_file is not None
     assert backup.s3_endpoint is not None

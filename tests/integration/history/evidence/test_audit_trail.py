@@ -1,4 +1,4 @@
-"""What people do reaches the database once, and the seal of the day covers it."""
+"""Actions of people reach the database once, and the seal of the day covers them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ $$
 
 
 async def deleted(plant: SealedPlant, since: datetime, until: datetime, dry_run: bool = False) -> DeletionResult:
-    """Of one channel."""
+    """Deletion of one channel's samples."""
     deletion = Deletion(["unit/flow"], since, until, "test signal", "eva")
     return await delete(plant.database.owner_dsn, plant.state, deletion, dry_run)
 

@@ -19,7 +19,7 @@ from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 
 
 async def exported(plant: SealedPlant, path: Path, interval: ExportInterval) -> IntervalResult:
-    """As the reader."""
+    """Export an interval as the reader."""
     return await export_interval(plant.database.reader_dsn, plant.state, interval, path)
 
 

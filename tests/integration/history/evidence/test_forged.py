@@ -73,7 +73,7 @@ async def test_added_sample_without_a_receipt_is_not_explained(plant: SealedPlan
 
 
 async def test_added_sample_with_a_forged_receipt_is_listed_for_ever(plant: SealedPlant) -> None:
-    """What an owner of the database can do: add. What was sealed stays, and provably so."""
+    """An owner of the database can add samples. Sealed ones stay, provably."""
     await plant.seal()
     at = AT + timedelta(milliseconds=500)
     await plant.samples("unit/flow", [(microseconds(at) - microseconds(begin(DAY)), bits(1.0), 0)])

@@ -101,7 +101,7 @@ async def test_data_arriving_while_sealing_are_sealed(long_day: SealedPlant, pac
 
 
 async def test_killed_amendment_leaves_nothing_behind(plant: SealedPlant) -> None:
-    """What an interrupted amendment left behind is no part of the next."""
+    """Work of an interrupted amendment is no part of the next one."""
     await plant.seal()
     await plant.owner.execute(
         "INSERT INTO plant.seal_work (chain, day, channel_id, hour, n, digest) VALUES (1, $1, $2, 5, 3, $3)",

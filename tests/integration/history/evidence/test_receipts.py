@@ -38,7 +38,7 @@ async def written(plant: SealedPlant, batches: Sequence[Batch]) -> None:
 
 
 def samples(plant: SealedPlant, times: Sequence[int], value: float = 1.0) -> SampleBatch:
-    """Of one channel; times from the first day's begin, µs."""
+    """Samples of one channel; times from the first day's begin, µs."""
     n = len(times)
     time = np.array(times, np.int64) + FIRST
     ids = np.full(n, plant.ids["unit/flow"], np.int32)

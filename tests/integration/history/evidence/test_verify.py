@@ -149,7 +149,7 @@ async def test_retention_with_a_signed_receipt_explains_missing_samples(plant: S
 
 
 async def test_retention_before_receipts_is_explained_by_its_sealed_event(plant: SealedPlant) -> None:
-    """As an earlier version sealed and recorded it."""
+    """Retention as an earlier version sealed and recorded it."""
     number = plant.ids["unit/flow"]
     detail = {"from": begin(DAY).isoformat(), "to": begin(DAY, 24).isoformat(), "why": "age", "what": "raw",
               "channel_ids": f"{{[{number},{number + 1})}}"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What stands in the tables before a question is asked. This is setup of SQL tests only: no collector takes part."""
+"""A plant written by SQL, before a question is asked: setup of tests without a collector."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EVENT = (
 
 
 def at(seconds: float) -> datetime:
-    """So long after the tests' first moment."""
+    """Time so many seconds after T0."""
     return T0 + timedelta(seconds=seconds)
 
 
@@ -168,7 +168,7 @@ class Recording:
         await self._owner.execute(_EVENT, at(seconds), self._events, kind, self.source, channel, text, detail)
 
     async def plant(self, tags: Sequence[SimTag], seconds: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
-        """What collectors would have stored of rows (n, tags): of OPC UA tags the changes, of Modbus ones each poll."""
+        """Store rows (n, tags) like collectors: of OPC UA tags the changes, of Modbus ones each poll."""
         for i, tag in enumerate(tags):
             if tag.kind == "text":
                 continue

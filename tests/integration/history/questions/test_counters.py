@@ -10,7 +10,7 @@ _SECONDS = np.arange(0.0, 1200.0)
 
 
 async def counters(recorded: Recording) -> None:
-    """Of 2/s: one that never stops, one that wraps, one that is reset, one that runs backwards twice."""
+    """Counters of 2/s: one that never stops, one that wraps, one that is reset, one that runs backwards twice."""
     counts = 2 * _SECONDS
     await recorded.channel("meters/steady", "counter", lo=None, hi=None)
     await recorded.samples("meters/steady", _SECONDS, counts)

@@ -33,7 +33,7 @@ Calm: TypeAlias = tuple[ScenarioPlant, NDArray[np.float64]]  # a plant, and its 
 
 
 def readings(plant: ScenarioPlant, seconds: int) -> NDArray[np.float64]:
-    """Of each of the next seconds, all tags."""
+    """Values of all tags in each of the next seconds, (seconds, tags)."""
     rows = np.empty((seconds, len(plant.tags)))
     for row in rows:
         plant.step(1.0)

@@ -35,7 +35,7 @@ async def test_the_most_changed_come_first(recorded: Recording) -> None:
 
 
 async def test_means_are_weighted_by_time_and_values_hold(recorded: Recording) -> None:
-    """What reports changes only: one sample from long before, then a minute at 30."""
+    """A channel that reports changes only has one sample from long before, then a minute at 30."""
     await recorded.samples("held", [-1800, 900, 960], [10, 30, 10])
     await recorded.samples("never_changed", [-1800], [10])
     rows = await recorded.ask("what_changed", at(600), at(1200))

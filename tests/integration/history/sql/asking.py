@@ -58,7 +58,7 @@ async def samples(plant: Maintained, condition: str = "true") -> dict[Key, tuple
 
 
 async def both_days(plant: Maintained) -> dict[Key, tuple[int, int]]:
-    """What the database has."""
+    """Samples in the database."""
     return {**await plant.stored(DAY), **await plant.stored(NEXT)}
 
 
@@ -79,7 +79,7 @@ def environment(plant: Maintained) -> dict[str, str]:
 
 
 class Opened:
-    """What was read: days and channels."""
+    """Recorder of the days and channels that are read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files: list[str] = []

@@ -1,4 +1,4 @@
-"""What goes wrong in ``plantlog sql``: damage, limits, and what it may not do."""
+"""Failures of ``plantlog sql``: damage, limits, and refused statements."""
 
 from __future__ import annotations
 

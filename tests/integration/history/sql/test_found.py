@@ -1,4 +1,4 @@
-"""What is found of samples while they are read, also by other processes: the same as of the samples."""
+"""Functions computed while samples are read, also by other processes, equal those of the whole samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `plantlog sql` reads for a condition, and the names of samples: without a database."""
+"""Hours and channels that `plantlog sql` reads for a condition, and names of samples: without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``plantlog sql`` reads: no more of the samples than is asked, and the other tables."""
+"""Tables of ``plantlog sql``: no more samples are read than a query needs."""
 
 from __future__ import annotations
 
