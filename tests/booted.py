@@ -65,7 +65,7 @@ class Machine:
         return self.run("systemctl", "show", "plantlog", f"--property={name}", "--value").strip()
 
     def journal(self) -> str:
-        """What the service said."""
+        """Journal of the service."""
         return self.run("journalctl", "--unit=plantlog", "--no-pager", code=None)
 
     def has_booted(self) -> bool:
@@ -74,7 +74,7 @@ class Machine:
         return self.init() is not None and self.run(*is_active, code=None).strip() == "active"
 
     def waits_for(self) -> str:
-        """What it has not started yet."""
+        """Jobs that systemd has not done yet."""
         if self.init() is None:
             return "there is no process 1"
         return self.run("systemctl", "list-jobs", "--no-pager", "--no-legend", code=None)

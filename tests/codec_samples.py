@@ -40,7 +40,7 @@ _STATUSES = (0, 0x80050000, 0x40000000, 0x800A0000, 0x00000400, 0xFFFFFFFF)
 
 
 def _values(n: int) -> st.SearchStrategy[list[int]]:
-    """So many values' bits: of one kind as channels have them, or of all."""
+    """Bits of n values: of one kind as channels have them, or of all."""
 
     def of(kind: st.SearchStrategy[int]) -> st.SearchStrategy[list[int]]:
         return st.lists(kind, min_size=n, max_size=n)
@@ -65,7 +65,7 @@ def _values(n: int) -> st.SearchStrategy[list[int]]:
 
 
 def _times(n: int) -> st.SearchStrategy[list[int]]:
-    """So many times of one hour, ascending, in µs."""
+    """n times of one hour, ascending, in µs."""
 
     def spread(kind: tuple[int, int, int]) -> st.SearchStrategy[list[int]]:
         start, step, jitter = kind

@@ -75,7 +75,7 @@ class Servers:
         return "{}:{}".format(*self._made[state])
 
     def dsn(self, *states: Path, login: str | None = None) -> str:
-        """Of the database at these servers, in the order given; ``login``: another one than the owner."""
+        """DSN of the database at these servers, in the order given; ``login``: another one than the owner."""
         owner = urlsplit(State(self.a).dsn("owner"))
         hosts = ",".join(map(self.where, states))
         ca = State(states[0]).pki / "tls" / "ca.crt"
@@ -83,7 +83,7 @@ class Servers:
         return f"postgresql://{login or f'{owner.username}:{owner.password}'}@{hosts}/plantlog?{options}"
 
     async def status(self) -> dict[str, dict[str, Any]]:
-        """What the monitor says of ``a`` and ``b``."""
+        """The monitor's states of ``a`` and ``b``."""
         result = await command.plantlog(self.monitor, "admin", "database", "status", "--json")
         assert result.code == 0, result
         names = {f"{address}:{port}": state.name for state, (address, port) in self._made.items()}

@@ -167,13 +167,13 @@ class Pair:
         return self.members[member - 1].plantlog("up", "--config", str(file), "--no-simulator")
 
     def refused(self, member: int, configuration: Path | None = None) -> str:
-        """What ``up`` says that must fail."""
+        """Error of an ``up`` that must fail."""
         with pytest.raises(AssertionError) as raised:
             self.up(member, configuration)
         return " ".join(str(raised.value).replace("│", " ").split())
 
     def copy_identity(self) -> None:
-        """As docs/redundancy.md says."""
+        """Copy the identity of a state folder, as docs/redundancy.md says."""
         one, two = (appliance.root for appliance in self.members)
         two.mkdir(exist_ok=True)
         shutil.copy(one / "installation", two)

@@ -172,7 +172,7 @@ def appliance(folder: Path, tags: TagLists) -> Iterator[Appliance]:
 
 
 def apply_edit(state: State, tags: TagLists) -> tuple[Plan, float]:
-    """What ``plantlog config apply --yes`` does, without a process for each edit: the plan, and how many s it took."""
+    """Apply an edit like ``plantlog config apply --yes``, in this process. Returns the plan, and how many s it took."""
     output = StringIO()
     options, console = UpOptions(choice=TagDecisions(same_quantity=("*",))), Console(file=output)
     began = time.monotonic()
@@ -221,7 +221,7 @@ async def test_channels_that_no_edit_names_lose_nothing(
 
 def test_what_does_not_run_is_started(appliance: Appliance, tags: TagLists) -> None:
     def applied() -> str:
-        """What ``apply`` says of an edit."""
+        """Output of ``apply`` for an edit."""
         output = "no changes"
         while output.startswith("no changes"):
             tags.edit()

@@ -1,4 +1,4 @@
-"""What ``plantlog lab chaos`` and the matrix wait for before they compare."""
+"""The wait of ``plantlog lab chaos`` and the matrix before they compare."""
 
 from __future__ import annotations
 

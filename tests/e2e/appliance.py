@@ -44,7 +44,7 @@ class Appliance:
         return run.stdout
 
     def status(self) -> dict[str, Any]:
-        """What ``status --json`` prints, without a process for it."""
+        """Status as ``status --json`` prints it, without a process for it."""
         with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
             return thread.submit(StatusMonitor(State(self.root)).snapshot).result()
 

@@ -35,7 +35,7 @@ class Grafana:
     log: Path
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What its API answers to the administrator: GET, or POST with a body. Fails the test with what it said."""
+        """Response of its API to the administrator: GET, or POST with a body. Other statuses fail the test."""
         login = b64encode(f"admin:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()

@@ -49,7 +49,7 @@ def running_prometheus(appliance: Appliance, folder: Path) -> Iterator[str]:
 
 
 def ask(server: str, path: str, **query: str) -> Any:
-    """What Prometheus' API answers; None while it starts."""
+    """Response of Prometheus' API; None while it starts."""
     try:
         with urllib.request.urlopen(
             f"{server}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=PATIENCE

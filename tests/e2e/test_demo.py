@@ -1,4 +1,4 @@
-"""What a newcomer sees: the demo plant, all channels, texts too, a device that fails and comes back."""
+"""The demo plant as a newcomer sees it: all channels, texts too, a device that fails and comes back."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class Looked:
         return text
 
     async def panel_errors(self, uid: str) -> list[str]:
-        """What panels say instead of their picture. That they have no rows, in the words of the file, is no error."""
+        """Errors that panels show instead of their picture. The file's own text for no rows is no error."""
         panels = [panel for panel in _LIBRARY.dashboard(uid).panels() if panel.get("targets")]
         empty = {panel["fieldConfig"]["defaults"].get("noValue") for panel in panels}
         failed = await self.page.get_by_test_id(_FAILED).all()

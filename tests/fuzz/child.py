@@ -40,7 +40,7 @@ def main() -> None:
         fuzzed.check(data)
 
     def compared(left: Any, right: Any, comparison: int, index: int, constant: bool) -> Any:
-        """As atheris does it, but for arrays: atheris 3.0 never frees a comparison's outcome that is no bool."""
+        """Compare like atheris, but not arrays: atheris 3.0 never frees a comparison's outcome that is no bool."""
         if isinstance(left, _TRACED) and isinstance(right, _TRACED):
             return trace(left, right, comparison, index, constant)
         return _COMPARISONS[comparison](left, right)

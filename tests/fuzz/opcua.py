@@ -138,7 +138,7 @@ def _notified(body: bytes, ours: Notification, theirs: Any) -> None:
 
 
 def _notifications(found: Sequence[Any]) -> tuple[int, list[int]]:
-    """How many data changes, and the status changes; asyncua leaves alone what has a type id in a longer form."""
+    """Number of data changes, and the status changes; asyncua does not decode type ids in a longer form."""
     changes, statuses = 0, []
     for one in found:
         if isinstance(one, ua.DataChangeNotification) or _is_raw(one, 811):
@@ -263,7 +263,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def by_asyncua(kind: Any, body: bytes, seconds: float = _SECONDS) -> Any:
-    """What asyncua's codec makes of it; None where it refuses, or takes longer."""
+    """Result of asyncua's codec; None where it refuses the message, or takes longer."""
     try:
         with _as_specified(), _limited(seconds):
             read = struct_from_binary(kind, _Whole(body))

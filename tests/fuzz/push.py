@@ -192,7 +192,7 @@ def _inflated(packed: bytes, size: int) -> None:
 
 
 def _inflate(pieces: Sequence[bytes]) -> bytes | int:
-    """What it inflates to, or the status of the refusal."""
+    """Inflated body, or the status of the refusal."""
     inflate = GzipReader(_LIMIT)
     parts: list[bytes] = []
     try:

@@ -28,7 +28,7 @@ _SIZES = {"b": 1, "Kb": 1024, "Mb": 1024**2}
 
 @dataclass(slots=True)
 class Figures:
-    """What one run came to. Memory is the process' resident set in MiB; libFuzzer's corpus is part of it."""
+    """Result of one run. Memory is the process' resident set in MiB; libFuzzer's corpus is part of it."""
 
     target: str
     seconds: float
@@ -94,18 +94,18 @@ def run(name: str, seconds: int, seed: int, corpus: Path | None, artifacts: Path
 
 
 def _quoted(word: bytes) -> str:
-    """As libFuzzer's dictionaries have it."""
+    """Text in the syntax of libFuzzer's dictionaries."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"'
 
 
 def _last_words(output: str) -> str:
-    """What the child said of its end, without the progress before it."""
+    """Output of the child about its end, without the progress before it."""
     lines = [line for line in output.splitlines() if not line.startswith(("#", "stat::", "INFO:"))]
     return "\n".join(lines[-40:])
 
 
 def _watched(command: Sequence[str], seconds: int) -> tuple[str, list[tuple[float, float]], int]:
-    """What the child says, (s since start, MiB) of its memory, and how it ended."""
+    """Output of the child, its memory as (s since start, MiB), and its exit code."""
     memory: list[tuple[float, float]] = []
     with tempfile.TemporaryFile("w+", errors="replace") as log_file:
         child = subprocess.Popen(command, stdout=log_file, stderr=subprocess.STDOUT)

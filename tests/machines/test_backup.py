@@ -145,7 +145,7 @@ def tmpfs(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def running(folder: Path, options: BackupOptions) -> Iterator[Site]:
-    """With a full backup, and samples that are only in the write-ahead log in the repository."""
+    """Appliance with a full backup, and samples that are only in the write-ahead log in the repository."""
     state = State(folder / "state")
     state.claim()
     state.installation.write_text(str(uuid4()))

@@ -223,7 +223,7 @@ def test_prometheus_scrapes_every_process(stack: Stack) -> None:
 
 
 async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
-    """Those that take the owner's rights and the sealing key among them: a day that is closed is sealed."""
+    """Jobs that take the owner's rights and the sealing key are among them: a day that is closed is sealed."""
     begun = now_us()
     two_days_ago = begun - 2 * 86_400 * SECOND
     push(stack, "".join(f"old,host=h,member=all used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
@@ -251,7 +251,7 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
 
 
 def push(stack: Stack, lines: bytes) -> None:
-    """As a gateway does, with the token that init made."""
+    """Push like a gateway, with the token that init made."""
     token = (stack.secrets / "telegraf_token").read_text()
     address = f"https://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
     request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
@@ -282,7 +282,7 @@ async def test_gateway_pushes_with_the_generated_token(stack: Stack) -> None:
 
 
 def backed_up(stack: Stack) -> str:
-    """What `backup` says, once the job makes none."""
+    """Output of `backup`, once the job makes none."""
     lines: list[str] = []
 
     def done() -> bool:

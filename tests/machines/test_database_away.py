@@ -50,7 +50,7 @@ async def stopped(server: Server) -> AsyncIterator[None]:
 
 
 def refused(appliance: Appliance, *arguments: str) -> str:
-    """What ``up`` says that must fail."""
+    """Error of an ``up`` that must fail."""
     with pytest.raises(AssertionError) as raised:
         appliance.plantlog("up", *arguments)
     return str(raised.value)

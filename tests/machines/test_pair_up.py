@@ -1,4 +1,4 @@
-"""Which state folders become a redundant pair, and which are refused."""
+"""State folders that become a redundant pair, or are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def up(database: Database, owner: asyncpg.Connection, state: State, plant:
 async def refused(
     database: Database, owner: asyncpg.Connection, state: State, plant: Plant, running: State | None = None
 ) -> str:
-    """What the check says, while member 1 goes on with its heartbeat."""
+    """Error of the check, while member 1 goes on with its heartbeat."""
     asked: list[str] = []
     checking = asyncio.create_task(pair.check(owner, state, plant, asked.append))
     if running is not None:

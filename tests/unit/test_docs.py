@@ -48,7 +48,7 @@ def resolved(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 
 def unknown(words: Sequence[str]) -> list[str]:
-    """What a command line says that plantlog does not know."""
+    """Words of a command line that plantlog does not know."""
     path, rest = resolved(words)
     if not path:
         known = {"--help", *(name for option in ROOT.params for name in option.opts)}

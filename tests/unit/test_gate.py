@@ -1,4 +1,4 @@
-"""What the gate runs and fails, and what a quarantine has to say: pytest on a few tests, with our plugin."""
+"""The gate's choice and limits, and the fields of a quarantine: pytest on a few tests, with our plugin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LIMIT = "from tests import gate\ngate.CPU_LIMIT = 0.15\n"
 
 
 def run(folder: Path, files: dict[str, str], *options: str) -> str:
-    """What pytest prints: a line for each test."""
+    """Output of pytest: a line for each test."""
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p tests.gate -p no:cacheprovider\n")
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def test_peers_that_take_minutes_to_build_are_in_few_gates() -> None:
 
 
 def test_gate_fails_what_takes_more_cpu_time_and_is_not_marked(tmp_path: Path) -> None:
-    """What a process took that ended counts, what a fixture took does not."""
+    """CPU time of a process that ended counts, that of a fixture does not."""
     slow = "integration/test_a.py::test_slow"
     commit = next(str(number) for number in range(200) if is_chosen(str(number), slow))
     output = run(tmp_path, {"conftest.py": _LIMIT, "integration/test_a.py": _BUSY}, "--gate", commit)

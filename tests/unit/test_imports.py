@@ -33,7 +33,7 @@ def imported(path: Path) -> set[str]:
 
 
 def folder_of(module: str) -> str | None:
-    """Of a module or a package; None: it is a name within a module."""
+    """Folder of a module or a package; None: it is a name within a module."""
     path = ROOT.joinpath(*module.split("."))
     if path.with_suffix(".py").is_file():
         return str(path.parent.relative_to(ROOT))

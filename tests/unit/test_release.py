@@ -1,4 +1,4 @@
-"""What a release says of itself: its version, licences and changes."""
+"""Contents of a release: its version, licences and changes."""
 
 from __future__ import annotations
 

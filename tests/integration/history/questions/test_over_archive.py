@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -82,10 +82,10 @@ def archived(server: str, template: str, tmp_path_factory: pytest.TempPathFactor
 def ask(
     state: State,
     name: str,
+    options: Mapping[str, str],
     time_range: TimeRange = _RANGE,
     channels: Sequence[str] = (),
     limits: Limits = LIMITS,
-    **options: str,
 ) -> tuple[list[dict[str, Any]], str]:
     """The rows that ``plantlog ask`` answers; if there are none, why."""
     table, why = answer(state, questions()[name], time_range, channels, options, ALL, limits)
@@ -99,17 +99,17 @@ def test_answer_is_the_same_from_the_archive(
 ) -> None:
     """Several portions of channels are read."""
     monkeypatch.setattr(portions, "_SAMPLES", 1000)
-    expected, _ = ask(stored, name, **_OPTIONS.get(name, {}))
+    expected, _ = ask(stored, name, _OPTIONS.get(name, {}))
     assert expected
-    assert_same(ask(archived, name, **_OPTIONS.get(name, {}))[0], expected)
+    assert_same(ask(archived, name, _OPTIONS.get(name, {}))[0], expected)
 
 
 @pytest.mark.slow
 def test_reason_of_no_rows_is_the_same_from_the_archive(stored: State, archived: State) -> None:
-    rows, why = ask(archived, "excursions", sigmas="1e9")
+    rows, why = ask(archived, "excursions", {"sigmas": "1e9"})
     assert rows == []
     assert "2 channels not judged, not analog: boiler/energy, boiler/mode" in why
-    assert ask(stored, "excursions", sigmas="1e9") == ([], why)
+    assert ask(stored, "excursions", {"sigmas": "1e9"}) == ([], why)
 
 
 @pytest.mark.slow
@@ -128,21 +128,21 @@ def test_question_that_needs_too_much_memory_is_divided(
     for megabytes in range(30, 8, -2):  # how much it takes is DuckDB's affair
         sizes.clear()
         with suppress(OperationError):
-            rows, _ = ask(archived, "gaps_and_coverage", limits=replace(LIMITS, memory=f"{megabytes}MiB"))
+            rows, _ = ask(archived, "gaps_and_coverage", {}, limits=replace(LIMITS, memory=f"{megabytes}MiB"))
             if len(sizes) > 1:
                 assert sizes[0] > max(sizes[1:])
-                assert_same(rows, ask(stored, "gaps_and_coverage")[0])
+                assert_same(rows, ask(stored, "gaps_and_coverage", {})[0])
                 return
     pytest.fail("no limit divides it")
 
 
 def test_text_channel_has_no_correlation(archived: State) -> None:
-    assert ask(archived, "correlation", target="boiler/mode")[0] == []
+    assert ask(archived, "correlation", {"target": "boiler/mode"})[0] == []
 
 
 def test_illegal_step_is_an_error(archived: State) -> None:
     with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
-        ask(archived, "first_mover", step="0 s")
+        ask(archived, "first_mover", {"step": "0 s"})
 
 
 def test_command_answers_as_json(archived: State) -> None:
@@ -154,7 +154,8 @@ def test_command_answers_as_json(archived: State) -> None:
 def test_interval_of_archive_and_database_is_one(archived: State) -> None:
     """Samples of the archive at 4000 and 4700 s, and one of the database."""
     interval = TimeRange(at(4000).isoformat(), at(90_010).isoformat())
-    rows, _ = ask(archived, "aggregates", interval, ["boiler/slow"], aggregate="minimum,maximum,count_transitions")
+    options = {"aggregate": "minimum,maximum,count_transitions"}
+    rows, _ = ask(archived, "aggregates", options, interval, ["boiler/slow"])
     values = [(row["aggregate"], row["value"]) for row in rows]
     assert values == [("count_transitions", 3), ("maximum", 11), ("minimum", 3)]
 
@@ -168,11 +169,11 @@ async def test_samples_that_are_nowhere_are_an_error(plant: tuple[Maintained, Re
     for name in questions():
         if name != "correlation":
             with pytest.raises(OperationError, match=f"{name}: retention dropped samples of 2026-03-09, which are not"):
-                await asyncio.to_thread(ask, state, name, **_OPTIONS.get(name, {}))
+                await asyncio.to_thread(ask, state, name, _OPTIONS.get(name, {}))
     # A channel that had none, and a time of which nothing was dropped.
     later = TimeRange(at(900_000).isoformat(), at(901_000).isoformat())
     for interval, channels in ((_RANGE, ["boiler/new"]), (later, [])):
-        rows, _ = await asyncio.to_thread(ask, state, "stuck_sensors", interval, channels)
+        rows, _ = await asyncio.to_thread(ask, state, "stuck_sensors", {}, interval, channels)
         assert rows == []
 
 
