@@ -18,7 +18,9 @@ import pytest
 from core.errors import OperationError
 from ops.postgres import binaries, packages
 from ops.postgres.binaries import provide
+from tests.folders import enterable_folder
 from tests.integration.ingest.test_spool_disk import run
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -161,6 +163,22 @@ def test_archive_signed_by_another_key_is_refused(mirror: Mirror, tmp_path: Path
 def test_cache_that_is_no_folder_is_named(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     assert re.search(rf"unpacked in {tmp_path}/cache, .* set PLANTLOG_CACHE to a folder of yours", refusal(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the database has an account of its own where root runs it")
+def test_cache_that_the_databases_account_can_not_enter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with enterable_folder() as folder:
+        (folder / "home").mkdir(mode=0o700)
+        monkeypatch.setenv("PLANTLOG_CACHE", f"{folder}/home/cache")
+        with pytest.raises(OperationError, match=f"can't enter {folder}/home: set PLANTLOG_CACHE to another folder"):
+            provide(folder / "state", print)
+        assert list((folder / "home").rglob("*")) == [folder / "home" / "cache"]
+
+
+def test_mirror_that_does_not_answer_is_named(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("PLANTLOG_DEBIAN_MIRROR", f"http://127.0.0.1:{free_port()}/debian")
+    assert re.search(r"Could not connect to 127\.0\.0\.1:\d+.*Connection refused", refusal(tmp_path), re.DOTALL)
 
 
 @pytest.fixture
