@@ -9,7 +9,7 @@ The language of a fenced block says how it is tested:
     text             output, as an example: times and figures differ from run to run
     sql              run as the reader
     sql owner        run as the owner
-    sql duckdb       run by DuckDB, on an archive (tests/integration/history/evidence/test_archive_readers.py)
+    sql duckdb       run by DuckDB, on an archive (tests/integration/history/archive/test_readers.py)
     python           the same, by Python
     toml             a legal configuration; what a part of one lacks is added
     none             pictures, and commands of docs/performance.md, which are checked as those of sh no_run are

@@ -25,7 +25,7 @@ from history.sql.session import Session
 from history.sql.sources.execution import Limits
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading, served
-from tests.integration.history.evidence.archive_maintenance import Maintained
+from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.questions.recorded_plant import plant
 from tests.integration.history.questions.recording import Recording, at
 from tests.waiting import PATIENCE, until

@@ -19,9 +19,9 @@ from history.archive.location import Location
 from tests.database import Database
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
 from tests.integration.dashboards.viewer.serving import reading, served
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained
-from tests.integration.history.evidence.archive_site import archive_site
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained, maintained
+from tests.integration.history.archive_site import archive_site
+from tests.integration.history.sealed_plant import DAY
 from tests.sample_tables import HOUR_US, Sample, bits
 from tests.waiting import until
 

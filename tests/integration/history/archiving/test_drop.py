@@ -12,8 +12,8 @@ import pytest
 
 from core.timestamps import begin
 from tests.database import connected
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.maintenance import set_setting
 from tests.sample_tables import HOUR_US, bits
 from tests.waiting import until

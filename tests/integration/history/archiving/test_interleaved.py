@@ -13,8 +13,8 @@ import pytest
 from core.timestamps import begin
 from history.archive import location as storage
 from ops.maintenance.packing import compress_before
-from tests.integration.history.evidence.archive_maintenance import Key, Maintained
-from tests.integration.history.evidence.plant import BEFORE, DAY
+from tests.integration.history.archive_maintenance import Key, Maintained
+from tests.integration.history.sealed_plant import BEFORE, DAY
 from tests.sample_tables import HOUR_US, Sample, bits
 
 _NAMES = ("unit/pressure", "other/flow", "unit/odd", "other/new")

@@ -13,8 +13,8 @@ from core.timestamps import begin
 from history.notebook.archive import Archive
 from schema.queries import load
 from tests.config_in_force import activate
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 
 _NEXT = DAY + timedelta(days=1)
 

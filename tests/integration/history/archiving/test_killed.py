@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from core.paths import CHECKOUT
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.waiting import until
 
 _JOB = "tests.integration.history.archiving.killed_job"

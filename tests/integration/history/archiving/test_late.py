@@ -24,9 +24,9 @@ from history.seals.report import DayReport
 from history.seals.verify import verify
 from history.standalone import verify_file
 from tests.command import plantlog
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.archive_site import remount, tmpfs
-from tests.integration.history.evidence.plant import DAY, minute
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.archive_site import remount, tmpfs
+from tests.integration.history.sealed_plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
 
 

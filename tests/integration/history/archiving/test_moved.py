@@ -13,8 +13,8 @@ from history.seals.verify import verify
 from ops.maintenance.jobs import jobs
 from schema.queries import load
 from tests.config_in_force import activate
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY, minute
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
 
 _NEXT = DAY + timedelta(days=1)

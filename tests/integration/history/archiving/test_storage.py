@@ -14,8 +14,8 @@ from history.archive import location as storage
 from history.archive.location import Location
 from history.archive.manifest import PROBE
 from ops.maintenance import archive
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.waiting import until
 
 _ACCESSES = ("created", "write", "move", "opened", "read", "facts", "size", "listing", "remove", "clear")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained
-from tests.integration.history.evidence.archive_site import Site
-from tests.integration.history.evidence.plant import SealedPlant
+from tests.integration.history.archive_maintenance import Maintained, maintained
+from tests.integration.history.archive_site import Site
 from tests.integration.history.questions.recording import BAD, Recording
+from tests.integration.history.sealed_plant import SealedPlant
 
 
 @pytest.fixture

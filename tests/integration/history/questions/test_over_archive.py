@@ -26,7 +26,7 @@ from schema.queries import load
 from schema.question_files import questions
 from tests.command import run as plantlog
 from tests.database import Database, prepared
-from tests.integration.history.evidence.archive_maintenance import Maintained
+from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.questions.answers import LIMITS, assert_same
 from tests.integration.history.questions.recorded_plant import plant, recorded_plant
 from tests.integration.history.questions.recording import Recording, at

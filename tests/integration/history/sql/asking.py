@@ -18,8 +18,8 @@ from history.archive.day_files import DayFiles
 from history.reading.day_samples import DaySamples
 from history.sql.session import opened
 from history.sql.sources.execution import Limits
-from tests.integration.history.evidence.archive_maintenance import Key, Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Key, Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.sample_tables import bits
 
 LIMITS = Limits("1GiB", 2, 120)

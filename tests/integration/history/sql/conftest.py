@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.history.evidence.archive_maintenance import plant
+from tests.integration.history.archive_maintenance import plant
 
 __all__ = ["plant"]

@@ -20,8 +20,8 @@ import pytest
 from core.paths import CHECKOUT
 from history.sql.session import opened
 from history.sql.sources.reader import ReaderConnection
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, environment, rows_of
 from tests.waiting import PATIENCE, until, until_sync
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from history.sql.sources.execution import Limits
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.integration.history.sql.asking import NEXT, archived_and_dropped, failure, rows_of
 
 

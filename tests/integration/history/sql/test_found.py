@@ -9,8 +9,8 @@ import pytest
 from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, read_manifest
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.integration.history.sql.asking import NEXT, archived_and_dropped, rows_of, rows_of_each
 from tests.sample_tables import HOUR_US, bits
 

@@ -14,8 +14,8 @@ from core.timestamps import begin
 from history.reading.day_samples import DaySamples
 from tests import repository_servers
 from tests.config_in_force import activate
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.integration.history.sql.asking import (
     NEXT,
     Opened,

@@ -14,8 +14,8 @@ from history.sql.sources.reader import ReaderConnection
 from schema.queries import load
 from schema.question_files import questions
 from tests import docs
-from tests.integration.history.evidence.archive_maintenance import Maintained
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.sealed_plant import DAY
 from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, rows_of, rows_of_each
 
 

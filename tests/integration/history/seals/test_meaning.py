@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from core.timestamps import begin, microseconds
 from history.exports.export import export
 from history.standalone import verify_file
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
-from tests.integration.history.evidence.test_export import rewritten
+from tests.integration.history.exports.test_export import rewritten
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 
 SECOND = DAY + timedelta(days=1)
 CHANGE = begin(SECOND, 6)

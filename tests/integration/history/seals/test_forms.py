@@ -14,7 +14,7 @@ from core.timestamps import begin, microseconds
 from history.archive.parquet_writers import SampleFile
 from history.reading.reader import hour_digests, read
 from history.standalone import sample_hours, tagged_hash
-from tests.integration.history.evidence.plant import DAY, SealedPlant
+from tests.integration.history.sealed_plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, Sample
 
 _SPECIAL = (0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x7FF << 52, 1 << 63, 0, 1)

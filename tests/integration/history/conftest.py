@@ -10,8 +10,8 @@ import pytest
 
 from core.timestamps import begin
 from tests.database import Database
-from tests.integration.history.evidence.archive_site import Site, archive_site
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.archive_site import Site, archive_site
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ops.registration.installation import installation_id
 from schema.queries import load
 from tests.command import plantlog
 from tests.database import Database
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, minute, public_key
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant, minute, public_key
 from tests.sample_tables import HOUR_US, bits
 
 SECOND = DAY + timedelta(days=1)

@@ -14,7 +14,7 @@ from ingest.spool import audit
 from ingest.spool.audit import Action, Person, record
 from ingest.writer.writer import Writer
 from tests.database import Database, rows
-from tests.integration.history.evidence.plant import DAY, SealedPlant
+from tests.integration.history.sealed_plant import DAY, SealedPlant
 from tests.spooling import drained
 from tests.users import recorded_actions
 

@@ -17,8 +17,8 @@ from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
 from ops.maintenance.jobs import jobs
 from tests.config_in_force import activate
 from tests.database import Database
-from tests.integration.history.evidence.archive_site import Site, archive_site
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_site import Site, archive_site
+from tests.integration.history.sealed_plant import DAY
 from tests.sample_tables import HOUR_US, Sample, bits
 from tests.waiting import until
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from core.paths import CHECKOUT
 from history import notebook
 from history.seals.keys import public_pem
-from tests.integration.history.evidence.archive_site import Site
-from tests.integration.history.evidence.plant import DAY, public_key
+from tests.integration.history.archive_site import Site
+from tests.integration.history.sealed_plant import DAY, public_key
 
 NEXT = DAY + timedelta(days=1)
 

@@ -18,7 +18,7 @@ import pytest
 from core.paths import CHECKOUT
 from core.timestamps import begin
 from history.seals.seal import seal_closed
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 from tests.waiting import until
 

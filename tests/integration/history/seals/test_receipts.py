@@ -18,7 +18,7 @@ from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 
 FIRST = microseconds(begin(DAY))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.timestamps import begin, microseconds
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 
 AT = begin(DAY, 5) + timedelta(seconds=7)

@@ -16,7 +16,7 @@ from history.seals.keys import key_path, rotate
 from history.seals.report import Report, format_report
 from ops.maintenance.packing import pack_days
 from schema import queries
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, minute, public_key
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant, minute, public_key
 
 SECOND = "2026-03-10"
 

@@ -15,7 +15,7 @@ from core.errors import OperationError
 from core.timestamps import begin
 from history.exports.export_interval import METADATA, ExportInterval, IntervalResult, export_interval
 from history.standalone import UnverifiableError, schema_of, verify_file
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 
 
 async def exported(plant: SealedPlant, path: Path, interval: ExportInterval) -> IntervalResult:

@@ -20,8 +20,8 @@ from history.archive.location import Location
 from history.archive.manifest import claim, footer_crc32
 from history.notebook.archive import Archive
 from history.seals.keys import load_signer
-from tests.integration.history.evidence.archive_site import ODD, Site, tmpfs
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.archive_site import ODD, Site, tmpfs
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.sample_tables import HOUR_US, Sample, bits
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from core.timestamps import begin
 from tests.docs import blocks
-from tests.integration.history.evidence.archive_site import Site
-from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.archive_site import Site
+from tests.integration.history.sealed_plant import DAY
 
 _PLACE = "/srv/archive"
 

@@ -12,7 +12,7 @@ import pytest
 from core.timestamps import begin
 from tests.command import CommandResult, plantlog
 from tests.database import Database
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 
 
 async def run(plant: SealedPlant, *words: str) -> CommandResult:

@@ -15,7 +15,7 @@ from history.archiving.day import archive_day, own_installation
 from history.notebook.archive import Archive
 from tests import repository_servers
 from tests.database import Database
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.repository_servers import Peer, running
 from tests.sample_tables import HOUR_US, bits
 from tests.waiting import PATIENCE

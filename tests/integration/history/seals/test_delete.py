@@ -11,7 +11,7 @@ import pytest
 from core.errors import OperationError
 from core.timestamps import begin
 from history.seals.delete import Deletion, DeletionResult, delete
-from tests.integration.history.evidence.plant import DAY, SealedPlant
+from tests.integration.history.sealed_plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 
 _FORGED = """

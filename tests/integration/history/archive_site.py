@@ -18,7 +18,7 @@ from history.archive.manifest import Manifest, claim
 from history.archiving.day import archive_day, own_installation
 from history.notebook.archive import Archive
 from tests.database import Database
-from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
+from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.sample_tables import Sample
 
 SPECIAL = (0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x8000000000000000, 0, 1, 0x7FF0000000000000)

@@ -19,7 +19,7 @@ from core.timestamps import begin, microseconds
 from history.exports.export import VERIFIER, ExportResult, export
 from history.seals.keys import rotate
 from history.standalone import METADATA, UnverifiableError, read_keys, report, verify_file
-from tests.integration.history.evidence.plant import DAY, SealedPlant, public_key
+from tests.integration.history.sealed_plant import DAY, SealedPlant, public_key
 from tests.sample_tables import HOUR_US, bits
 
 SPECIAL = (0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x8000000000000000, 0, 1, 0x7FF0000000000000)

@@ -11,7 +11,7 @@ import pytest
 from core.timestamps import begin, microseconds
 from history.seals.seal import seal_closed, sealed_days
 from history.standalone import rows_before
-from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, minute
+from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant, minute
 from tests.sample_tables import HOUR_US, bits
 
 

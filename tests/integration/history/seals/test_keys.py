@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from core.errors import OperationError
 from history.seals.keys import key_path, rotate, signer, stored_keys
 from history.standalone import read_keys
-from tests.integration.history.evidence.plant import SealedPlant, public_key
+from tests.integration.history.sealed_plant import SealedPlant, public_key
 
 
 async def test_signing_key_is_created_once(plant: SealedPlant) -> None:

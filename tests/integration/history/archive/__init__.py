@@ -1,0 +1,1 @@
+"""Archived days: their files, and readers that are not plantlog."""

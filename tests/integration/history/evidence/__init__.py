@@ -1,1 +1,0 @@
-"""Seals, their verification, and export, on a real database."""

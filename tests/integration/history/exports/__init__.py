@@ -1,0 +1,1 @@
+"""Exports of days and intervals, verified without plantlog."""

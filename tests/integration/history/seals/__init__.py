@@ -1,0 +1,1 @@
+"""Seals of days and their verification, on a real database."""
