@@ -19,7 +19,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from history.archive.meanings import TEXT, Meanings
-from history.archiving.verify import problems_of, read_bundle
+from history.archive_days.verify import problems_of, read_bundle
 from history.codec.row_groups import TIME
 from history.seals.seal_store import chain_problems
 from history.standalone import Key, Seal, UnverifiableError, seal_problems

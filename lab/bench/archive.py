@@ -28,7 +28,7 @@ from core.samples import Samples
 from core.timestamps import microseconds
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
-from history.archiving.day import archive_day, own_installation
+from history.archive_days.day import archive_day, own_installation
 from history.imports.whole_hours import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.session import opened

@@ -23,7 +23,7 @@ from core.samples import Samples
 from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import claim
-from history.archiving.day import OwnInstallation, archive_day, own_installation
+from history.archive_days.day import OwnInstallation, archive_day, own_installation
 from history.reading.day_samples import DaySamples
 from history.reading.reader import connect, hour_digests, slices
 from history.reading.scope import Scope, load_scope

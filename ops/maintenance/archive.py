@@ -15,7 +15,7 @@ from core.scheduling import lower_priority
 from history.archive.configured_location import location_of
 from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, claim, remove_leftovers, unfinished_days
-from history.archiving.day import OwnInstallation, archive_day, own_installation
+from history.archive_days.day import OwnInstallation, archive_day, own_installation
 from history.reading.reader import connect
 from ops.maintenance.job import Connection, JobContext, JobResult, JobSkipped
 from schema.queries import load

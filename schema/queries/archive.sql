@@ -1,4 +1,4 @@
--- Archiving sealed days, as owner. history/archiving and ops/maintenance/archive.py run them.
+-- Archiving sealed days, as owner. history/archive_days and ops/maintenance/archive.py run them.
 
 -- name: count_archived
 -- Days that installation $1 archived in location $2.

@@ -15,7 +15,7 @@ import numpy as np
 from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
-from history.archiving.day import archive_day, own_installation
+from history.archive_days.day import archive_day, own_installation
 from history.notebook.archive import Archive
 from tests.database import Database
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute

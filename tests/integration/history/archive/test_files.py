@@ -29,7 +29,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import ArchivedFile, DayFolder, Manifest, footer_crc32
 from history.archive.sample_file import OWN_GROUP, SampleWriter
-from history.archiving.writer import files_of
+from history.archive_days.writer import files_of
 from history.codec import row_groups
 from history.codec.row_groups import MAX_GROUP
 from history.codec.scaling import ScaledValues, scale

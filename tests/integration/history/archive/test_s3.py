@@ -11,7 +11,7 @@ from core.errors import OperationError
 from core.timestamps import begin
 from history.archive.location import Location, S3Options
 from history.archive.manifest import claim
-from history.archiving.day import archive_day, own_installation
+from history.archive_days.day import archive_day, own_installation
 from history.notebook.archive import Archive
 from tests import repository_servers
 from tests.database import Database

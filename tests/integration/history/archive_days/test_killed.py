@@ -14,7 +14,7 @@ from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY
 from tests.waiting import until
 
-_JOB = "tests.integration.history.archiving.killed_job"
+_JOB = "tests.integration.history.archive_days.killed_job"
 _EVERY = 5  # steps: with 1, the test takes four minutes
 
 

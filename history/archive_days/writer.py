@@ -30,7 +30,7 @@ from history.archive.manifest import (
 )
 from history.archive.parquet_writers import RowFile
 from history.archive.sample_file import SampleWriter
-from history.archiving.verify import problems_of
+from history.archive_days.verify import problems_of
 from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import gap_rows, slices
 from history.reading.scope import Scope

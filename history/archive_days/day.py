@@ -18,8 +18,8 @@ from core.samples import NO_SAMPLES, Samples
 from history.archive.day_files import DayFiles, time_mask
 from history.archive.location import Location, in_thread
 from history.archive.manifest import DayFolder, Manifest, find_manifest
-from history.archiving.verify import problems_of
-from history.archiving.writer import DayWriter, Origin
+from history.archive_days.verify import problems_of
+from history.archive_days.writer import DayWriter, Origin
 from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import hour_digests
 from history.reading.scope import Scope, load_scope

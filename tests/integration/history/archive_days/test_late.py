@@ -18,7 +18,7 @@ import pytest
 from core.timestamps import begin, microseconds
 from history.archive.location import Location
 from history.archive.manifest import Manifest, footer_crc32, read_manifest
-from history.archiving.writer import DayWriter
+from history.archive_days.writer import DayWriter
 from history.exports.export import export
 from history.seals.report import DayReport
 from history.seals.verify import verify
