@@ -24,6 +24,7 @@ from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.events.server_events import ServerEvents
+from ingest.opcua.recovery.history import server_time
 from ingest.opcua.recovery.losses import Losses
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import SequenceTracker, distance, following
@@ -137,7 +138,8 @@ class Publisher:
         if subscription is None:
             return  # of an earlier session
         self._last_heard[subscription.id] = time.monotonic()
-        subscription.has_published = True
+        if subscription.messages is not None:
+            subscription.messages += 1
         self._check_all_publishing()
         subscription.lists_available |= bool(response.available)
         notification = response.notification
@@ -227,7 +229,7 @@ class Publisher:
         """Request every message that the server still holds after a transfer and we lack, and those in between."""
         tracker = subscription.tracker
         tracker.restart()
-        subscription.has_published = False
+        subscription.messages = 0
         ahead = sorted((distance(tracker.first, s), s) for s in available)
         queued = [s for steps, s in ahead if steps < 2**31]
         subscription.lists_available |= bool(ahead)
@@ -329,13 +331,17 @@ class Publisher:
     async def replace(self, lost: Sequence[Subscription], why: str) -> None:
         """Create lost subscriptions again, while the others go on. Raises SourceError if all are lost.
 
-        The next session creates all transferred ones again that have not published: an additional one would transfer
-        the live ones.
+        A server may answer to publish requests of the session before, whose numbers can be those of requests in this
+        one: a transferred subscription has published then, and does so no more. The next session creates it again, as
+        another transfer would end alike. (An additional session now would transfer the live ones.)
         """
         why = f"subscription {', '.join(str(s.id) for s in lost)} {why}"
         if len(lost) == len(self._subscriptions):
-            for subscription in lost:
-                subscription.changing |= not subscription.has_published
+            left = [s for s in lost if s.messages is not None and s.messages <= self._source.publish_requests]
+            if left:
+                await server_time(self._client, self._source)  # raises if it is the connection that is dead
+            for subscription in left:
+                subscription.changing = True
             raise SourceError(why)
         await self._rebuild(lost, why)
         for subscription in lost:

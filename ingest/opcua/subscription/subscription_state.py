@@ -95,7 +95,7 @@ class Subscription:
     tracker: SequenceTracker = field(default_factory=SequenceTracker)
     changing: bool = False  # items are being created or deleted: which ones exist is uncertain
     event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
-    has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
+    messages: int | None = field(default=None, compare=False)  # since its transfer to this session; None: made in it
     key: int = field(default_factory=lambda: randbits(_KEY_BITS))  # its client handles are ours XOR this number
     requested: frozenset[int] = field(default=frozenset(), compare=False)  # handles of items being created
     # None: unproven since its transfer; False: the id is that of another client's subscription now
@@ -105,6 +105,11 @@ class Subscription:
     transferred_status: int = field(default=0, compare=False)
     published: int = field(default=0, compare=False)  # µs, by the server's clock: the last message in order
     times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
+
+    @property
+    def has_published(self) -> bool:
+        """Return whether it has published in this session."""
+        return self.messages != 0
 
     @property
     def sampled_to(self) -> int:

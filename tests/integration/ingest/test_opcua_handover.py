@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
@@ -266,6 +266,46 @@ async def test_dead_transferred_subscriptions_are_recreated(
             await second.until(lambda: server.written[-1] in values(second))
         assert set(server.written) - set(lost) <= set(values(second))
         assert set(lasting(second)) == {"stopped"}
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+async def test_transferred_subscription_that_falls_silent_is_not_transferred_again(
+    answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncua's own server answers to publish requests of the session before; where their numbers are those of requests
+    in this session, the subscription has published, and is silent then."""
+    stock = SubscriptionService.transfer_subscriptions
+    transfers: list[int] = []
+
+    async def transfer(
+        service: SubscriptionService, parameters: Any, session: ua.NodeId, callback: Any
+    ) -> list[ua.TransferResult]:
+        results: list[ua.TransferResult] = await stock(service, parameters, session, callback)
+        requests = callback.__self__.get_publish_request
+        for number in parameters.SubscriptionIds:
+            transfers.append(number)
+            left = iter(range(answers))
+
+            def request(number: int, left: Iterator[int] = left) -> Any:
+                return None if next(left, None) is None else requests(number)
+
+            service.subscriptions[number].pub_request_callback = request
+        return results
+
+    monkeypatch.setattr("simulator.subscriptions.Subscriptions.transfer_subscriptions", transfer)
+    options = {**OPTIONS, "keep_alive": 0.2}
+    async with serving(tmp_path) as server:
+        first = MemoryAppender()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **options) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+        second = MemoryAppender(first.notes)
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **options) as (_, status):
+            await until(lambda: status.reconnects > 0 and status.open_gaps == 0)
+            await server.write(10)
+            await second.until(lambda: server.written[-1] in values(second))
+        assert transfers.count(transfers[0]) == 2, "the second time serves to delete it"
+        assert lasting(second)
 
 
 async def test_quiet_transferred_subscription_is_not_lost(tmp_path: Path) -> None:
