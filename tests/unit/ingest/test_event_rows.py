@@ -37,6 +37,11 @@ def test_unstorable_text_is_replaced_and_marked(text: str) -> None:
     assert (stored == text) == ("text_escaped" not in detail)
 
 
+def test_nul_of_a_text_has_a_symbol() -> None:
+    columns = event_columns([(1, replace(EVENT, text="on\0off\ud800", detail={"a": 1}))])
+    assert (columns[6], json.loads(columns[7][0])) == (["on␀off?"], {"a": 1, "text_escaped": True})
+
+
 @given(st.integers(0, 7_258_118_400_000_000))
 def test_microseconds_round_trip_through_datetime(us: int) -> None:
     assert microseconds(timestamp(us)) == us
