@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="servers of several ma
 
 
 @pytest.fixture
-async def found(tmp_path: Path) -> AsyncIterator[Servers]:
+async def nodes(tmp_path: Path) -> AsyncIterator[Servers]:
     async with servers(tmp_path) as made:
         yield made
 
@@ -42,48 +42,48 @@ async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
         yield made
 
 
-async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, plant: Plant, tmp_path: Path) -> None:
-    await found.until_both()
-    assert await found.states() == {"a": "primary", "b": "secondary"}
-    await bootstrap(found.dsn(found.a), PASSWORDS)
-    async with connected(found.dsn(found.a)) as owner:
+async def test_switchover_loses_nothing_and_mistakes_are_named(nodes: Servers, plant: Plant, tmp_path: Path) -> None:
+    await nodes.until_both()
+    assert await nodes.states() == {"a": "primary", "b": "secondary"}
+    await bootstrap(nodes.dsn(nodes.a), PASSWORDS)
+    async with connected(nodes.dsn(nodes.a)) as owner:
         await add_sources(owner, "a")
         await add_channels(owner, range(CHANNELS))
-    async with connected(found.dsn(found.a, login=f"plantlog_maintenance:{PASSWORDS['maintenance']}")) as maintenance:
+    async with connected(nodes.dsn(nodes.a, login=f"plantlog_maintenance:{PASSWORDS['maintenance']}")) as maintenance:
         assert await maintenance.fetchval(load("maintenance")["count_standbys"]) == 1
-    dsn = found.dsn(found.a, found.b, login=f"plantlog_ingest:{PASSWORDS['ingest']}")
+    dsn = nodes.dsn(nodes.a, nodes.b, login=f"plantlog_ingest:{PASSWORDS['ingest']}")
     options = WriterOptions(connections=2, time_out=5.0)
     writer = Writer(tmp_path / "spool", dsn, options, SpoolOptions(max_bytes=512 * 1024**2))
     async with writing(writer), plant.feeding(10_000):
         await until(lambda: writer.written > 10_000)
-        result = await in_a_process(found.b, "admin", "database", "switchover")
+        result = await in_a_process(nodes.b, "admin", "database", "switchover")
         assert result.code == 0, result
         after = writer.written
         await until(lambda: writer.written > after + 10_000)
-    await expect_truth(found.dsn(found.b), plant)
-    await found.until_both()
-    assert await found.states() == {"a": "secondary", "b": "primary"}
-    await _expect_encryption_and_passwords(found)
-    await _expect_mistakes_to_be_named(found, tmp_path)
+    await expect_truth(nodes.dsn(nodes.b), plant)
+    await nodes.until_both()
+    assert await nodes.states() == {"a": "secondary", "b": "primary"}
+    await _expect_encryption_and_passwords(nodes)
+    await _expect_mistakes_to_be_named(nodes, tmp_path)
     # Without the monitor nothing stops; another one takes its place.
-    found.power_off(found.monitor)
-    assert "does not respond" in (await in_a_process(found.a, "admin", "database", "status")).err
-    await expect_truth(found.dsn(found.b), plant)
+    nodes.power_off(nodes.monitor)
+    assert "does not respond" in (await in_a_process(nodes.a, "admin", "database", "status")).err
+    await expect_truth(nodes.dsn(nodes.b), plant)
 
 
-async def test_servers_of_1_0_are_taken_over(found: Servers) -> None:
+async def test_servers_of_1_0_are_taken_over(nodes: Servers) -> None:
     """1.0 ran each under an id of its own, in a name space where its folder was /var/lib/postgresql."""
-    await found.until_both()
-    async with connected(found.dsn(found.a)) as owner:
+    await nodes.until_both()
+    async with connected(nodes.dsn(nodes.a)) as owner:
         await owner.execute("CREATE TABLE kept AS SELECT 1 AS number")
-    await found.stop()
-    for number, state in enumerate((found.monitor, found.a, found.b)):
+    await nodes.stop()
+    for number, state in enumerate((nodes.monitor, nodes.a, nodes.b)):
         _make_former(state, 60_800 + number)
-    for state in (found.monitor, found.a, found.b):
-        await found.restart(state)
-    await found.until_both()
-    name_of = {state: name for name, state in (await found.states()).items()}
-    primary, standby = (found.dsn(getattr(found, name_of[state])) for state in ("primary", "secondary"))
+    for state in (nodes.monitor, nodes.a, nodes.b):
+        await nodes.restart(state)
+    await nodes.until_both()
+    name_of = {state: name for name, state in (await nodes.states()).items()}
+    primary, standby = (nodes.dsn(getattr(nodes, name_of[state])) for state in ("primary", "secondary"))
     async with connected(primary) as owner, connected(standby) as reader:
         await owner.execute("INSERT INTO kept VALUES (2)")
         await until(lambda: _holds(reader, [1, 2]))
@@ -119,26 +119,26 @@ def _make_former(state: Path, uid: int) -> None:
         folder.chmod(0o700)
 
 
-async def _expect_encryption_and_passwords(found: Servers) -> None:
-    host, port = urlsplit(found.dsn(found.b)).netloc.rpartition("@")[2].split(":")
+async def _expect_encryption_and_passwords(nodes: Servers) -> None:
+    host, port = urlsplit(nodes.dsn(nodes.b)).netloc.rpartition("@")[2].split(":")
     startup = b"\0\x03\0\0user\0plantlog_owner\0database\0plantlog\0\0"
     with socket.create_connection((host, int(port)), source_address=("127.0.0.9", 0), timeout=30) as plain:
         plain.sendall((len(startup) + 4).to_bytes(4) + startup)
         assert b'no pg_hba.conf entry for host "127.0.0.9"' in plain.recv(1000)
-    health = found.dsn(found.b, login="pgautofailover_monitor:pgautofailover_monitor")
+    health = nodes.dsn(nodes.b, login="pgautofailover_monitor:pgautofailover_monitor")
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
         await asyncpg.connect(health)
-    async with connected(found.dsn(found.a)) as standby:
+    async with connected(nodes.dsn(nodes.a)) as standby:
         primary = await standby.fetchval("SELECT conninfo FROM pg_stat_wal_receiver")
-        ca = found.a / "postgres" / "cluster" / "ca.crt"
+        ca = nodes.a / "postgres" / "cluster" / "ca.crt"
         assert {"sslmode=verify-full", f"sslrootcert={ca}"} <= set(primary.split())
-    for state in (found.monitor, found.a, found.b):
+    for state in (nodes.monitor, nodes.a, nodes.b):
         for file in (State(state).pki / "tls").iterdir():
             assert file.stat().st_mode & 0o077 == 0, file
 
 
-async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
-    monitor = found.monitor_dsn
+async def _expect_mistakes_to_be_named(nodes: Servers, folder: Path) -> None:
+    monitor = nodes.monitor_dsn
     secret = monitor.split(":")[2].split("@")[0]
     new = folder / "new"
     node = ("admin", "database", "node", "--port", free_port())
@@ -155,11 +155,11 @@ async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
             (*node, "--address", "127.0.0.5", "--monitor", monitor.replace(secret, "w" * 32)),
             "is another one than the DSN is of, or its secret is wrong",
         ),
-        (found.a, (*node, "--address", "127.0.0.3"), "a node at port"),
-        (found.a, ("admin", "database", "monitor"), "is a node"),
-        (found.a, ("up",), "is a server of a database on several machines"),
-        (found.a, ("status",), "`plantlog admin database status` shows it"),
-        (found.a, ("admin", "database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
+        (nodes.a, (*node, "--address", "127.0.0.3"), "a node at port"),
+        (nodes.a, ("admin", "database", "monitor"), "is a node"),
+        (nodes.a, ("up",), "is a server of a database on several machines"),
+        (nodes.a, ("status",), "`plantlog admin database status` shows it"),
+        (nodes.a, ("admin", "database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
     ]:
         result = await plantlog(state, *words)
         assert result.code == 1, result

@@ -51,7 +51,7 @@ class Watch:
         return {(one["channel"], one["limit"]): one["state"] for one in self.operator.alarms()}
 
     def alarms(self, name: str) -> list[tuple[str, str]]:
-        """What happened to a condition, and its state."""
+        """Actions on a condition, each with the state behind it."""
         return [
             (e.detail["action"], e.detail["state"]) for e in self.spool.events("alarm") if e.detail["limit"] == name
         ]

@@ -36,7 +36,7 @@ def _validate(manifest: dict[str, Any]) -> None:
 
 @cache
 def _manifests() -> dict[str, dict[str, Any]]:
-    """Those that kustomization.yaml names, by kind."""
+    """Manifests that kustomization.yaml names, by kind."""
     resources = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert {*resources, "kustomization.yaml", "restore"} == {path.name for path in FOLDER.iterdir()}
     found = [one for name in resources for one in yaml.safe_load_all((FOLDER / name).read_text())]
