@@ -296,11 +296,11 @@ async def test_transferred_subscription_that_falls_silent_is_not_transferred_aga
     options = {**OPTIONS, "keep_alive": 0.2}
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **options) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=first, **options) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **options) as (_, status):
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=second, **options) as (_, status):
             await until(lambda: status.reconnects > 0 and status.open_gaps == 0)
             await server.write(10)
             await second.until(lambda: server.written[-1] in values(second))
