@@ -248,30 +248,37 @@ ORDER BY n.n;
 -- name: quality
 -- For each step: good samples, only others, a held value without samples, missing, or not configured yet. For a text
 -- channel: the text that held.
-SELECT d.time, 'Quality' AS metric,
-       CASE WHEN d.n > 0 AND d.n_good = d.n THEN 'good' WHEN d.n_good > 0 THEN 'partly good' WHEN d.n > 0 THEN 'bad'
-            WHEN d.mean IS NOT NULL THEN 'held' WHEN d.time < c.configured_at THEN 'not configured yet'
-            ELSE 'missing' END AS value
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
-UNION ALL
-SELECT greatest(e.time, $__timeFrom()::timestamptz), 'Text', e.text
-FROM plant.channel AS c
-CROSS JOIN LATERAL (
-    (SELECT b.time, b.text
-     FROM plant.event AS b
-     WHERE b.channel_id = c.id AND b.type = 'text' AND b.time < $__timeFrom()::timestamptz
-       AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
-     ORDER BY b.time DESC LIMIT 1)
+WITH states AS MATERIALIZED (
+    SELECT d.time, 'Quality' AS metric,
+           CASE WHEN d.n > 0 AND d.n_good = d.n THEN 'good' WHEN d.n_good > 0 THEN 'partly good' WHEN d.n > 0 THEN 'bad'
+                WHEN d.mean IS NOT NULL THEN 'held' WHEN d.time < c.configured_at THEN 'not configured yet'
+                ELSE 'missing' END AS value
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+    WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
     UNION ALL
-    (SELECT b.time, b.text
-     FROM plant.event AS b
-     WHERE b.channel_id = c.id AND b.type = 'text' AND $__timeFilter(b.time)
-     ORDER BY b.time DESC LIMIT 2000)
-) AS e
-WHERE c.name = ${channel:sqlstring} AND c.kind = 'text'
+    SELECT greatest(e.time, $__timeFrom()::timestamptz), 'Text', e.text
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL (
+        (SELECT b.time, b.text
+         FROM plant.event AS b
+         WHERE b.channel_id = c.id AND b.type = 'text' AND b.time < $__timeFrom()::timestamptz
+           AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
+         ORDER BY b.time DESC LIMIT 1)
+        UNION ALL
+        (SELECT b.time, b.text
+         FROM plant.event AS b
+         WHERE b.channel_id = c.id AND b.type = 'text' AND $__timeFilter(b.time)
+         ORDER BY b.time DESC LIMIT 2000)
+    ) AS e
+    WHERE c.name = ${channel:sqlstring} AND c.kind = 'text'
+)
+SELECT s.time, s.metric, s.value FROM states AS s
+UNION ALL
+-- A row without a value, because Grafana takes a timeline without rows for an error.
+SELECT $__timeFrom()::timestamptz, 'no value yet', NULL
+WHERE NOT EXISTS (SELECT FROM states AS s)
 ORDER BY 1;
 
 -- name: facts

@@ -161,7 +161,11 @@ SELECT t.time, t.quantity AS metric, coalesce(max(m.why), 0) AS value
 FROM moments AS t
 LEFT JOIN missing AS m ON m.quantity = t.quantity AND m.since <= t.time AND t.time < m.until
 GROUP BY t.time, t.quantity
-ORDER BY t.time, t.quantity;
+UNION ALL
+-- A row without a value, because Grafana takes a timeline without rows for an error.
+SELECT $__timeFrom()::timestamptz, 'no channels', NULL
+WHERE NOT EXISTS (SELECT FROM moments AS t)
+ORDER BY time, metric;
 
 -- name: changed
 SELECT w.channel AS "Channel", unit_of(w.channel) AS path,

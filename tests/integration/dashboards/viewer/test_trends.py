@@ -305,6 +305,15 @@ async def test_import_is_no_lag(database: Database, tmp_path: Path) -> None:
         assert (waits["median"], waits["maximum"]) == ([0.5], [0.5])
 
 
+async def test_timeline_of_what_there_is_not_has_a_row(panels: Panels) -> None:
+    for uid, title, here in (
+        ("channel", "Quality or text value", {"channel": "none"}),
+        ("forensics", "Gaps by channel", {"unit": "none"}),
+    ):
+        (row,) = rows(await panels.ask(uid, title, **here))
+        assert row["value"] is None
+
+
 async def test_forensics_of_a_name_of_one_part(database: Database, tmp_path: Path) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     async with connected(database.owner_dsn) as owner:
