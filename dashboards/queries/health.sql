@@ -78,32 +78,54 @@ WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installati
 ORDER BY t.at, s.name;
 
 -- name: lag
+-- A line breaks where nothing was stored for two minutes.
 WITH bounds AS (
     SELECT make_interval(secs => greatest($__interval_ms / 1000.0, 10)) AS step,
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
 )
-SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
-           AS value
-FROM bounds AS x
-JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
-JOIN plant.source AS s ON s.id = b.source_id
-WHERE b.kind = 'samples' AND b.sequence > 0 AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
-GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name
+SELECT p.time, l.metric, p.value
+FROM (
+    SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric, x.step,
+           percentile_cont(0.5) WITHIN GROUP
+               (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at))) AS value,
+           lead(date_bin(x.step, b.written_at, 'epoch'))
+               OVER (PARTITION BY s.name ORDER BY date_bin(x.step, b.written_at, 'epoch')) AS next
+    FROM bounds AS x
+    JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
+    JOIN plant.source AS s ON s.id = b.source_id
+    WHERE b.kind = 'samples' AND b.sequence > 0
+      AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+    GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name, x.step
+) AS l
+CROSS JOIN LATERAL (
+    SELECT l.time, l.value
+    UNION ALL
+    SELECT l.time + l.step, NULL WHERE l.next > l.time + greatest(3 * l.step, INTERVAL '2 minutes')
+) AS p
 ORDER BY 1, 2;
 
 -- name: wait
+-- As in lag.
 WITH bounds AS (
     SELECT make_interval(secs => greatest($__interval_ms / 1000.0, 10)) AS step,
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
 )
-SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "median",
-       max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
-FROM bounds AS x
-JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
-WHERE (b.sequence > 0 OR b.kind = 'counts') AND $__installationFilter(b.source_id)
-GROUP BY date_bin(x.step, b.written_at, 'epoch')
+SELECT p.time, p.median AS "median", p.maximum AS "maximum"
+FROM (
+    SELECT date_bin(x.step, b.written_at, 'epoch') AS time, x.step,
+           percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS median,
+           max(extract(epoch FROM b.written_at - b.received_at)) AS maximum,
+           lead(date_bin(x.step, b.written_at, 'epoch')) OVER (ORDER BY date_bin(x.step, b.written_at, 'epoch')) AS next
+    FROM bounds AS x
+    JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
+    WHERE (b.sequence > 0 OR b.kind = 'counts') AND $__installationFilter(b.source_id)
+    GROUP BY date_bin(x.step, b.written_at, 'epoch'), x.step
+) AS w
+CROSS JOIN LATERAL (
+    SELECT w.time, w.median, w.maximum
+    UNION ALL
+    SELECT w.time + w.step, NULL, NULL WHERE w.next > w.time + greatest(3 * w.step, INTERVAL '2 minutes')
+) AS p
 ORDER BY 1;
 
 -- name: overload_states

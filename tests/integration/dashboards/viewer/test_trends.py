@@ -305,6 +305,35 @@ async def test_import_is_no_lag(database: Database, tmp_path: Path) -> None:
         assert (waits["median"], waits["maximum"]) == ([0.5], [0.5])
 
 
+_PAUSED = """
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at, written_at)
+SELECT 1, 3600 - n, 'samples', 10, t.at, t.at, t.at, t.at + INTERVAL '0.1 s'
+FROM generate_series(1, 1500) AS n CROSS JOIN LATERAL (SELECT $1::timestamptz - n * INTERVAL '1 s' AS at) AS t
+WHERE n NOT BETWEEN 300 AND 600 AND n NOT BETWEEN 900 AND 940
+"""
+
+
+@pytest.mark.parametrize(
+    ("title", "curve"),
+    [
+        ("Lag from newest source time to commit", "value"),
+        ("Wait in the spool", "median"),
+        ("Wait in the spool", "maximum"),
+    ],
+)
+async def test_lag_breaks_where_nothing_was_stored(database: Database, tmp_path: Path, title: str, curve: str) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    async with connected(database.owner_dsn) as owner:
+        await add_sources(owner, "plc", kind="modbus")
+        await owner.execute(_PAUSED, now)
+    async with reading(database.reader_dsn, tmp_path) as reader:
+        found = await Panels(reader, now).ask("health", title)
+    (breaks,) = [
+        now.timestamp() - time / 1000 for time, value in zip(found["time"], found[curve], strict=True) if value is None
+    ]
+    assert 300 <= breaks <= 600
+
+
 async def test_timeline_of_what_there_is_not_has_a_row(panels: Panels) -> None:
     for uid, title, here in (
         ("channel", "Quality or text value", {"channel": "none"}),
