@@ -305,6 +305,21 @@ async def test_links_drill_down_to_unit_and_channel(look: Looked) -> None:
     assert look.wrong == []
 
 
+async def test_link_opens_the_channel_in_the_viewer(look: Looked, appliance: Appliance) -> None:
+    viewer = await appliance.fetchval("SELECT i.viewer_url FROM plant.installation AS i")
+    assert not viewer.endswith(":9110"), "another one than by default"
+    channel = await appliance.fetchval(_METRES)
+    await look.open("plantlog-channel", channel=channel)
+    async with look.page.context.expect_page(timeout=PATIENCE * 1000) as opened:
+        await look.page.get_by_role("link", name="Archived samples, in the viewer").click()
+    page = await opened.value
+    page.set_default_timeout(PATIENCE * 1000)
+    await page.locator("html[data-opened=plantlog-channel]").wait_for(state="attached")
+    assert page.url.startswith(f"{viewer}/d/plantlog-channel")
+    unit, _, name = channel.rpartition("/")
+    assert [unit, name] == (await page.locator("#variables .chosen").all_inner_texts())[:2]
+
+
 def test_the_log_has_no_unexpected_error(grafana: Grafana) -> None:
     """The last of this file: what all the others did stands in the log."""
     assert [one for one in grafana.errors() if not _NOT_OURS.search(str(one))] == []
