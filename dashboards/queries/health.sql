@@ -221,13 +221,14 @@ waits AS (
     ) AS r
     WHERE r.gave_way OR r.waits
 )
-SELECT o.began AS "Started", CASE WHEN o.ended IS NULL THEN 'ongoing' ELSE 'ended' END AS "State",
+SELECT o.began AS "Started", CASE WHEN o.ended IS NULL THEN 'ongoing' ELSE 'ended' END AS "State", i.plant AS "Plant",
        extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Duration", w.waited AS "Deferred jobs",
        greatest((o.figures ->> 'lag_seconds')::float8, l.lag) AS "Lag",
        nullif(greatest((o.figures ->> 'pace_seconds')::float8, p.pace), 0) AS "Poll interval",
        (o.figures ->> 'cpu_pressure')::float8 AS "CPU pressure",
        (o.figures ->> 'spool_bytes')::int8 AS "Spools"
 FROM overload AS o
+LEFT JOIN plant.installation AS i ON i.id::text = o.installation
 CROSS JOIN LATERAL (
     SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
     FROM plant.ingest_batch AS b
@@ -314,6 +315,7 @@ GROUP BY t.bin, r.reason
 ORDER BY t.bin, r.reason;
 
 -- name: sources
+-- The path of an address is in a line of its own: Grafana does not break one.
 SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Channels",
        CASE WHEN EXISTS (SELECT FROM plant.gap AS g
                          WHERE g.source_id = s.id AND g.channel_id IS NULL AND g.to_time IS NULL)
@@ -322,8 +324,8 @@ SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Chann
                   FROM plant.gap AS g
                   JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
                   WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "No data",
-       s.reason AS "Reason", s.address AS "Address", s.state_since AS "Since", b.newest AS "Latest sample",
-       b.ahead AS "In the future", s.kind AS "Kind"
+       plant.in_groups(s.reason) AS "Reason", regexp_replace(s.address, '(://[^/]+)/', E'\\1\n/') AS "Address",
+       s.state_since AS "Since", b.newest AS "Latest sample", b.ahead AS "In the future"
 FROM plant.source AS s
 LEFT JOIN (
     SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
@@ -343,8 +345,9 @@ SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", g.reason AS "
        extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Duration",
        CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
             ELSE 'closed' END AS "State",
-       CASE WHEN g.to_time IS NULL AND g.channel_id IS NULL THEN coalesce(nullif(s.reason, ''), g.detail)
-            ELSE g.detail END AS "Detail", g.to_time AS "To", s.name AS "Source"
+       plant.in_groups(CASE WHEN g.to_time IS NULL AND g.channel_id IS NULL
+                            THEN coalesce(nullif(s.reason, ''), g.detail) ELSE g.detail END) AS "Detail",
+       g.to_time AS "To", s.name AS "Source"
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id
@@ -355,8 +358,8 @@ LIMIT 200;
 
 -- name: events_latest
 -- Events without a source are of the whole database, or name their installation.
-SELECT e.time AS "Time", e.type AS "Type", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
-       plant.detail_text(e.detail) AS "Detail"
+SELECT e.time AS "Time", e.type AS "Type", coalesce(c.name, s.name) AS "Where", plant.in_groups(e.text) AS "Text",
+       plant.in_groups(plant.detail_text(e.detail)) AS "Detail"
 FROM plant.event AS e
 LEFT JOIN plant.channel AS c ON c.id = e.channel_id
 LEFT JOIN plant.source AS s ON s.id = coalesce(e.source_id, c.source_id)
@@ -377,7 +380,8 @@ WHERE $__installationFilter(a.source_id);
 -- name: jobs
 -- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a
 -- row for each of them: the success of one does not hide the failure of another.
-SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", r.detail AS "Detail", r.started_at AS "Started",
+SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", plant.in_groups(r.detail) AS "Detail",
+       r.started_at AS "Started",
        CASE WHEN r.outcome <> 'skipped'
             THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
        f.failed AS "Failed today", r.rows AS "Rows", r.bytes AS "Bytes"

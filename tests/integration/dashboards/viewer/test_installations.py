@@ -120,6 +120,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("health wait", "maximum", {1.0}, {2.0}),
     ("health overload_states", "time", _ago(50, 30, 10), _ago(50, 20)),
     ("health overloads", "State", {"ended"}, {"ongoing"}),
+    ("health overloads", "Plant", {"north"}, {"south"}),
     ("health source_states", "metric", {"north-plc"}, {"south-plc"}),
     ("health gaps_begun", "metric", {"north-plc", "poll_failed"}, {"south-plc", "poll_failed"}),
     ("health sources", "Source", {"north-plc"}, {"south-plc"}),

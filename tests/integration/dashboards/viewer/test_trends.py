@@ -343,6 +343,22 @@ async def test_timeline_of_what_there_is_not_has_a_row(panels: Panels) -> None:
         assert row["value"] is None
 
 
+_DIGEST = "3f" * 32
+
+
+async def test_words_of_health_are_no_wider_than_their_columns(panels: Panels, owner: asyncpg.Connection) -> None:
+    await owner.execute(
+        "UPDATE plant.source SET address = 'opc.tcp://plc17.plant.example:4840/UA/Server', reason = 'SHA-256 ' || $1"
+        " WHERE name = 'away'",
+        _DIGEST,
+    )
+    source, _ = rows(await panels.ask("health", "Sources"))
+    assert source["Address"] == "opc.tcp://plc17.plant.example:4840\n/UA/Server"
+    assert source["Reason"] == " ".join(["SHA-256", *[_DIGEST[:16]] * 4])
+    gap = next(rows(await panels.ask("health", "Gaps")))
+    assert gap["Detail"] == source["Reason"]
+
+
 async def test_forensics_of_a_name_of_one_part(database: Database, tmp_path: Path) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     async with connected(database.owner_dsn) as owner:
