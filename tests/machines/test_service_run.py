@@ -55,26 +55,26 @@ def state(tmp_path: Path) -> State:
 
 
 class Service:
-    """One that runs, and what its manager was told."""
+    """Service that runs, and the states that its manager received."""
 
     def __init__(self, process: asyncio.subprocess.Process, manager: socket.socket, log: Path) -> None:
         self.process = process
         self.manager = manager
         self.log = log
-        self.told: list[str] = []
+        self.states: list[str] = []
 
     async def listen(self) -> None:
         """Take what it says, for ever."""
         while True:
-            self.told += (await asyncio.get_running_loop().sock_recv(self.manager, 65_536)).decode().splitlines()
+            self.states += (await asyncio.get_running_loop().sock_recv(self.manager, 65_536)).decode().splitlines()
 
     async def until_told(self, *starts: str) -> None:
         """Wait until there is a message that begins with each of these, from now on."""
-        self.told.clear()
+        self.states.clear()
 
         def all_told() -> bool:
             assert self.process.returncode is None, self.log.read_text()
-            return all(any(line.startswith(start) for line in self.told) for start in starts)
+            return all(any(line.startswith(start) for line in self.states) for start in starts)
 
         await until(all_told, _TIMES * PATIENCE, show=self.log.read_text)
 
@@ -132,7 +132,7 @@ async def test_service_tells_its_manager_how_it_is(state: State) -> None:
         down = await command.in_a_process(state.root, "down")
         assert (down.code, "stop service mill" in down.out) == (0, True), down
         assert await service.end() == 0, "systemd does not restart it"
-        assert "STOPPING=1" in service.told
+        assert "STOPPING=1" in service.states
         assert orphans.find(state) == {}
 
 
@@ -149,7 +149,7 @@ async def test_service_without_its_supervisor_ends_with_an_error(state: State) -
         await until(lambda: orphans.find(state), _TIMES * PATIENCE)
         service.process.send_signal(signal.SIGTERM)
         assert await service.end() == 0
-        assert service.told.index("READY=1") < service.told.index("STOPPING=1"), "or it would be a failure"
+        assert service.states.index("READY=1") < service.states.index("STOPPING=1"), "or it would be a failure"
         assert orphans.find(state) == {}
 
 
@@ -158,4 +158,4 @@ async def test_service_with_a_wrong_configuration_ends_with_an_error(state: Stat
     async with started(state) as service:
         assert await service.end() == 1
         assert "plant.toml:1: plnt: found" in service.log.read_text()
-        assert "READY=1" not in service.told
+        assert "READY=1" not in service.states

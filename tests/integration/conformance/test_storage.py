@@ -50,19 +50,19 @@ async def test_storage_bytes_equal_the_disk(plant: ConformancePlant) -> None:
     await plant.compress()
     await plant.compress()
     rows = await plant.owner.fetch("SELECT relation, sum(bytes)::bigint AS bytes FROM plant.storage() GROUP BY 1")
-    told = {row["relation"]: row["bytes"] for row in rows}
+    bytes_by_relation = {row["relation"]: row["bytes"] for row in rows}
     for hypertable in ("samples_raw", "samples_packed", "event"):
         whole, root = await plant.owner.fetchrow(
             "SELECT public.hypertable_size($1), pg_total_relation_size($1)", f"plant.{hypertable}"
         ) or (0, 0)
-        assert told.get(hypertable, 0) == whole - root
-    assert told["channel"] == await plant.owner.fetchval("SELECT pg_total_relation_size('plant.channel')")
+        assert bytes_by_relation.get(hypertable, 0) == whole - root
+    assert bytes_by_relation["channel"] == await plant.owner.fetchval("SELECT pg_total_relation_size('plant.channel')")
     tables = await plant.owner.fetch(
         "SELECT relname FROM pg_class WHERE relnamespace = 'plant'::regnamespace AND relkind = 'r'"
     )
     hypertables = await plant.owner.fetch("SELECT hypertable_name FROM timescaledb_information.hypertables")
-    empty = {row["hypertable_name"] for row in hypertables} - set(told)  # they have no chunk
-    assert {row["relname"] for row in tables} - empty == set(told)
+    empty = {row["hypertable_name"] for row in hypertables} - set(bytes_by_relation)  # they have no chunk
+    assert {row["relname"] for row in tables} - empty == set(bytes_by_relation)
 
 
 async def test_storage_rows_are_planner_estimates(plant: ConformancePlant) -> None:

@@ -108,7 +108,7 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
         sys.executable, "-c", _COLLECTOR, str(path), stdout=asyncio.subprocess.PIPE
     )
     assert collector.stdout is not None
-    told = [int(await collector.stdout.readline())]
+    durable = [int(await collector.stdout.readline())]
     file = SpoolReader(path)
     taken: dict[int, Batch] = {}
     damaged: list[int] = []
@@ -121,12 +121,12 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
         return len(new)
 
     while line := await collector.stdout.readline():
-        told.append(int(line))
-        if len(told) % 80 == 0:
+        durable.append(int(line))
+        if len(durable) % 80 == 0:
             command = (sys.executable, "-c", _SPOIL, str(path), str(max(taken, default=0)))
             spoil = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
             damaged += [int(n) for n in (await spoil.communicate())[0].split()]
-        if len(told) % 5 == 0:  # as many as were told: there is always something to spoil
+        if len(durable) % 5 == 0:  # as many as were told: there is always something to spoil
             take()
     assert await collector.wait() == 0
     while take():
@@ -135,8 +135,8 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
     numbers = [int(b.samples.channel[0]) for b in taken.values() if isinstance(b, SampleBatch)]
     assert len(numbers) == len(set(numbers))
     assert damaged
-    assert len(told) == 400
-    assert set(told) - set(numbers) == set(damaged)
+    assert len(durable) == 400
+    assert set(durable) - set(numbers) == set(damaged)
     gaps = [gap for b in taken.values() if isinstance(b, GapBatch) for gap in b.gaps]
     assert {gap.reason for gap in gaps} == {"spool_corrupt"}
     assert len(damaged_files(path)) >= 1

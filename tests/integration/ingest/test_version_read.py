@@ -115,35 +115,35 @@ def is_kelvin(value: float) -> bool:
 
 
 async def edit_under_load(
-    here: Appliance, celsius: Callable[[], Awaitable[Any]], kelvin: Callable[[], Awaitable[Any]]
+    site: Appliance, celsius: Callable[[], Awaitable[Any]], kelvin: Callable[[], Awaitable[Any]]
 ) -> None:
     """Register one definition after the other while samples come, and let the collectors follow later each time."""
-    await here.follow(*await celsius())
-    await here.more(is_celsius)
+    await site.follow(*await celsius())
+    await site.more(is_celsius)
     for register_next, before, after in ((kelvin, is_celsius, is_kelvin), (celsius, is_kelvin, is_celsius)):
         registered = await register_next()
-        await here.more(before)
-        assert {(unit, is_kelvin(value)) for unit, value, _ in await here.labelled()} <= {("°C", False), ("K", True)}
-        await here.follow(*registered)
-        await here.more(after)
-    assert {(unit, is_kelvin(value)) for unit, value, _ in await here.labelled()} == {("°C", False), ("K", True)}
+        await site.more(before)
+        assert {(unit, is_kelvin(value)) for unit, value, _ in await site.labelled()} <= {("°C", False), ("K", True)}
+        await site.follow(*registered)
+        await site.more(after)
+    assert {(unit, is_kelvin(value)) for unit, value, _ in await site.labelled()} == {("°C", False), ("K", True)}
 
 
 async def test_modbus_samples_around_a_change(database: Database, tmp_path: Path) -> None:
     """The same register with another divisor and unit, at 20 Hz."""
     async with (
         misbehaving_device(lambda frame, number: [(0, good_response(frame, 29_000 + number % 100))]) as port,
-        appliance(database, tmp_path, "modbus") as here,
+        appliance(database, tmp_path, "modbus") as site,
     ):
 
         def tag(divisor: int, unit: str) -> Callable[[], Awaitable[Any]]:
             tags = f"name,address,type,divisor,unit,interval\nt,holding:0,uint16,{divisor},{unit},50ms\n"
-            return lambda: here.register(tags, "modbus", f"tcp://127.0.0.1:{port}")
+            return lambda: site.register(tags, "modbus", f"tcp://127.0.0.1:{port}")
 
-        await edit_under_load(here, tag(1000, "°C"), tag(10, "K"))
-        rows = await here.labelled()
+        await edit_under_load(site, tag(1000, "°C"), tag(10, "K"))
+        rows = await site.labelled()
         first = {unit: min(time for u, _, time in rows if u == unit) for unit in ("°C", "K")}
-        versions = await here.reader.fetch(
+        versions = await site.reader.fetch(
             "SELECT (extract(epoch FROM valid_from) * 1000000)::int8 AS since, recorded_at > valid_from AS early"
             " FROM plant.channel_version WHERE version = 1"
         )
@@ -170,16 +170,16 @@ async def publish(server: OpcuaServer, ahead: float = 0.0) -> None:
 
 @pytest.mark.parametrize("ahead", (0.0, -3.0, 3.0))
 async def test_opcua_samples_around_a_change_of_node(ahead: float, database: Database, tmp_path: Path) -> None:
-    async with serving(tmp_path / "server") as (server, address), appliance(database, tmp_path, "opcua") as here:
+    async with serving(tmp_path / "server") as (server, address), appliance(database, tmp_path, "opcua") as site:
 
         def tag(node: str, unit: str) -> Callable[[], Awaitable[Any]]:
-            return lambda: here.register(
+            return lambda: site.register(
                 f"name,address,unit\nt,ns=2;s=unit.{node},{unit}\n", "opcua", address, _OPTIONS
             )
 
         async with running(publish(server, ahead)):
-            await edit_under_load(here, tag("celsius", "°C"), tag("kelvin", "K"))
-        conflicts = await here.reader.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'")
+            await edit_under_load(site, tag("celsius", "°C"), tag("kelvin", "K"))
+        conflicts = await site.reader.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'")
         assert conflicts == 0
 
 

@@ -42,7 +42,7 @@ class Hook:
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         self.status = 200
-        self.asked = 0
+        self.requests = 0
         self.silent_from: int | None = None  # this request and all after it get no answer
         self._runner: web.AppRunner | None = None
 
@@ -59,13 +59,13 @@ class Hook:
             self._runner = None
 
     async def _take(self, request: web.Request) -> web.Response:
-        self.asked += 1
+        self.requests += 1
         body = await request.read()
         if self.status == 200:
             self.bodies.append(body)
             self.headers.append(dict(request.headers))
             self.got.append(json.loads(body))
-        if self.silent_from is not None and self.asked >= self.silent_from:
+        if self.silent_from is not None and self.requests >= self.silent_from:
             await asyncio.Event().wait()  # until who asks is gone
         return web.Response(status=self.status)
 
@@ -146,7 +146,7 @@ async def test_a_message_has_an_id_and_a_signature_and_is_on_record(
     digest = hmac.new(SECRET.encode(), hook.bodies[0], hashlib.sha256).hexdigest()
     assert hook.headers[0]["X-Plantlog-Signature"] == f"sha256={digest}"
     assert hook.headers[0]["X-Plantlog-Id"] == message["id"]
-    assert hook.asked == 1
+    assert hook.requests == 1
 
 
 async def test_messages_older_than_a_year_are_deleted(
@@ -180,7 +180,7 @@ async def test_unreachable_receiver_gets_the_message_later(
         await until(lambda: "webhook" in second.failing and second.waiting["webhook"] == 6)
         hook.status = 503
         await hook.start()
-        await until(lambda: hook.asked >= 2)
+        await until(lambda: hook.requests >= 2)
         hook.status = 200
         await until(lambda: recorded(ingest, 6))
         assert not second.failing
@@ -290,10 +290,10 @@ async def test_notifier_killed_before_recording_sends_again(
     notify = f'[notify]\nwebhook = "http://127.0.0.1:{hook.port}/alarms"\nflood = 100\n'
     command = configured(tmp_path, notify, free_ports(8), database.ingest_dsn)
     await happen(ingest, *(alarm(channel) for channel in range(20)))
-    for asked in (3, 9):
-        hook.silent_from = asked
+    for count in (3, 9):
+        hook.silent_from = count
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        await until(lambda asked=asked: hook.asked >= asked)
+        await until(lambda count=count: hook.requests >= count)
         process.kill()
         assert await process.wait() == -signal.SIGKILL
     assert not await recorded(ingest, 20)

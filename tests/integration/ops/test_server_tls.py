@@ -253,10 +253,10 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
     certificate, key = yours(tmp_path, "yours")
     content = key.read_bytes()
     key.write_bytes(b"")
-    here = plant(certificate_file=certificate, key_file=key)
-    tls = TlsSettings.of(here).server(_SOMEWHERE, tmp_path)
+    configured = plant(certificate_file=certificate, key_file=key)
+    tls = TlsSettings.of(configured).server(_SOMEWHERE, tmp_path)
     assert f"{key} can't be used with" in caplog.text
-    assert f"'{key}', which can't be used with" in (TlsSettings.of(here).problem() or "")
+    assert f"'{key}', which can't be used with" in (TlsSettings.of(configured).problem() or "")
     async with serving(tls) as port:
         assert await shown(port) == "CN=plantlog"
         key.write_bytes(content)
@@ -265,18 +265,18 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
             return await shown(port) == "CN=yours"
 
         await until(is_yours)
-    assert TlsSettings.of(here).problem() is None
+    assert TlsSettings.of(configured).problem() is None
 
 
 async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp_path: Path) -> None:
     certificate, key = yours(tmp_path, "yours", (-1, 20))
     dsns = dict.fromkeys(("maintenance", "owner", "reader"), "postgresql://nobody@127.0.0.1:1/none")
     state = claimed(tmp_path / "state", **dsns)
-    here = plant(certificate_file=certificate, key_file=key)
-    here = here.model_copy(update={"health": HealthOptions(port=free_ports(8))})
-    Running("p", here.health, ("maintenance",)).save(state)
+    configured = plant(certificate_file=certificate, key_file=key)
+    configured = configured.model_copy(update={"health": HealthOptions(port=free_ports(8))})
+    Running("p", configured.health, ("maintenance",)).save(state)
     stop = asyncio.Event()
-    process = asyncio.create_task(run_maintenance(MaintenanceSettings.of(here), state.root, stop))
+    process = asyncio.create_task(run_maintenance(MaintenanceSettings.of(configured), state.root, stop))
     reported: list[str] = []
 
     async def is_reported(*texts: str) -> bool:
@@ -286,7 +286,7 @@ async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp
 
     await until(lambda: is_reported(f"the certificate {certificate} expires in 20 days"))
     async with aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{processes.port('maintenance', here.health)}/metrics"
+        url = f"http://127.0.0.1:{processes.port('maintenance', configured.health)}/metrics"
         async with session.get(url) as response:
             sample = f'plantlog_certificate_expiry_timestamp_seconds{{certificate="{certificate.name}"}}'
             assert sample in await response.text()
@@ -352,11 +352,13 @@ async def test_wrong_client_is_logged_once_and_costs_nothing_more(
 @pytest.mark.parametrize("mine", [False, True], ids=["plantlog's own", "yours"])
 async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(mine: bool, tmp_path: Path) -> None:
     files = yours(tmp_path, "yours")
-    here = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
+    configured = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
     add_users(tmp_path, anna="engineer")
     options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
     reader = ReaderPool(tmp_path)
-    async with serve(options, tmp_path, reader, Library(), TlsSettings.of(here).server(here.viewer, tmp_path)) as port:
+    async with serve(
+        options, tmp_path, reader, Library(), TlsSettings.of(configured).server(configured.viewer, tmp_path)
+    ) as port:
         status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
         assert status == 0
         assert "200 OK" in output

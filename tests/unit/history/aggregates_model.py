@@ -143,14 +143,14 @@ def _partial(history: History, window: tuple[int, int, int], start: int, stop: i
 
 def averages(history: History, begin: int, end: int, step: int) -> list[tuple[Result, Result]]:
     """time_average (5.4.3.6, 5.4.3.7), and the integral in value × µs (5.4.3.8, 5.4.3.9)."""
-    made: list[tuple[Result, Result]] = []
+    results: list[tuple[Result, Result]] = []
     configuration = history.configuration
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):
         cells = history.cells(start, stop)
         known = Fraction(sum(length for length, value in cells if value is not None))
         if not known or start >= data_ends:
-            made.append(((None, NO_DATA), (None, NO_DATA)))
+            results.append(((None, NO_DATA), (None, NO_DATA)))
             continue
         area = sum((length * value[0] for length, value in cells if value is not None), Fraction(0))
         good = Fraction(sum(length for length, value in cells if value is not None and value[1] == GOOD))
@@ -162,23 +162,23 @@ def averages(history: History, begin: int, end: int, step: int) -> list[tuple[Re
             status = 0 if good == stop - start else _SUBNORMAL
         none = status & 0x80000000
         status |= _partial(history, (begin, end, step), start, stop)
-        made.append(((None if none else area / known, status), (None if none else area, status)))
-    return made
+        results.append(((None if none else area / known, status), (None if none else area, status)))
+    return results
 
 
 def interpolated(history: History, begin: int, end: int, step: int) -> list[Result]:
     """5.4.3.4."""
-    made: list[Result] = []
+    results: list[Result] = []
     for start, _ in _intervals(begin, end, step):
         value = history.value(Fraction(start))
         own = [point.status for point in history.samples if point.time == start and history.usable(point)]
         if value is None:
-            made.append((None, NO_DATA))
+            results.append((None, NO_DATA))
         elif own and own[0] is not None:
-            made.append((value[0], own[0] & 0xFFFFFFFF))
+            results.append((value[0], own[0] & 0xFFFFFFFF))
         else:
-            made.append((value[0], _INTERPOLATED | (0 if value[1] == GOOD else _SUBNORMAL)))
-    return made
+            results.append((value[0], _INTERPOLATED | (0 if value[1] == GOOD else _SUBNORMAL)))
+    return results
 
 
 def durations(
@@ -188,12 +188,12 @@ def durations(
 
     Values that are not Good are not included, although Uncertain ones may count as Good in the StatusCode.
     """
-    made: list[tuple[Fraction | None, int, int]] = []
+    results: list[tuple[Fraction | None, int, int]] = []
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):
         cells = [(length, value) for length, value in history.cells(start, stop) if value is not None]
         if not cells:
-            made.append((None, 0, NO_DATA))
+            results.append((None, 0, NO_DATA))
             continue
         known = sum(length for length, _ in cells)
         whole = Fraction(int(min(stop, data_ends) - start))
@@ -202,8 +202,8 @@ def durations(
         inside = sum(length for length, value in good if value == state)
         none = status & 0x80000000
         status |= _partial(history, (begin, end, step), start, stop)
-        made.append((None if none else Fraction(inside), sum(length for length, _ in good), status))
-    return made
+        results.append((None if none else Fraction(inside), sum(length for length, _ in good), status))
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Values:
 
 def values(history: History, begin: int, end: int, step: int) -> list[Values]:
     """Value of each interval. The status is that of percentile (5.4.3.5)."""
-    made = []
+    results = []
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):
         samples = [sample for sample in history.samples if start <= sample.time < stop]
@@ -235,13 +235,13 @@ def values(history: History, begin: int, end: int, step: int) -> list[Values]:
         else:
             status = _ratio_status(history, Fraction(len(usable) + bad), Fraction(good), Fraction(bad))
             status |= _partial(history, (begin, end, step), start, stop)
-        made.append(Values(usable, good, bad, status))
-    return made
+        results.append(Values(usable, good, bad, status))
+    return results
 
 
 def transitions(history: History, begin: int, end: int, step: int) -> list[tuple[int | None, int]]:
     """count_transitions (5.4.3.24)."""
-    made: list[tuple[int | None, int]] = []
+    results: list[tuple[int | None, int]] = []
     known = [p.value for p in history.samples if begin - HOLD <= p.time < begin and history.usable(p)]
     last = known[-1] if known else None
     for (start, stop), one in zip(_intervals(begin, end, step), values(history, begin, end, step), strict=True):
@@ -254,5 +254,5 @@ def transitions(history: History, begin: int, end: int, step: int) -> list[tuple
             status = 0x80000000
         elif not one.usable and any(value is not None for _, value in history.cells(start, stop)):
             status = _partial(history, (begin, end, step), start, stop)
-        made.append((None if status & 0x80000000 else count, status))
-    return made
+        results.append((None if status & 0x80000000 else count, status))
+    return results

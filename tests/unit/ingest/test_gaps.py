@@ -1,4 +1,4 @@
-"""Gaps: what was told and what is on record cover the same time, also over restarts and with a disk that refuses."""
+"""Recorded gaps cover the time that collectors reported, also over restarts and with a disk that refuses."""
 
 from __future__ import annotations
 
@@ -240,14 +240,14 @@ words = st.one_of(
 
 @given(st.lists(st.tuples(words, st.sampled_from(CHANNELS)), max_size=40))
 async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
-    """By channel, the union of the recorded intervals is the union of the told ones, whatever happens in between.
+    """By channel, the union of the recorded intervals is that of the reported ones, whatever happens in between.
 
     Time goes on with the story, as it does for a collector: no gap begins before what is known already. Each gap that
     ended is filled at some time after that.
     """
     disk = Disk()
     gaps = Gaps(status(), disk)
-    told: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}  # units of time
+    expected: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}  # units of time
     filled: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}
     holes: dict[int | None, list[tuple[int, int]]] = {channel: [] for channel in CHANNELS}
     since: dict[int | None, int] = {}
@@ -267,11 +267,11 @@ async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, s
         elif word == "close":
             await gaps.close(now, of)
             if channel in since:
-                told[channel].update(range(since.pop(channel), now))
+                expected[channel].update(range(since.pop(channel), now))
                 holes[channel] += [(begin, now) for begin, _ in gaps.ended(now, of) if begin < now]
         elif word == "record" and channel not in since:
             await gaps.record(before, now, reason, "", of)
-            told[channel].update(range(before, now))
+            expected[channel].update(range(before, now))
             holes[channel] += [(begin, now) for begin, _ in gaps.ended(now, of) if begin < now]
         elif word == "fill" and holes[channel]:
             await fill(channel)
@@ -286,11 +286,11 @@ async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, s
         await fill(channel)
     now += 1
     for channel, start in since.items():
-        told[channel].update(range(start, now))
+        expected[channel].update(range(start, now))
         assert gaps.open_since(channel) is not None
     for channel in CHANNELS:
-        assert disk.times(channel, now) == told[channel], channel
-        assert disk.times(channel, now, backfilled=False) >= told[channel] - filled[channel], channel
+        assert disk.times(channel, now) == expected[channel], channel
+        assert disk.times(channel, now, backfilled=False) >= expected[channel] - filled[channel], channel
 
 
 async def test_empty_gap_extension_does_not_revoke_the_previous_gap(disk: Disk, gaps: Gaps) -> None:

@@ -78,17 +78,17 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
     files, _ = initialized(tmp_path)
     variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
     assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
-    asked: dict[str, set[str]] = {}
+    defaults_by_name: dict[str, set[str]] = {}
     text = "".join((CHECKOUT / name).read_text() for name in ("docker-compose.yml", "compose.observers.yml"))
     for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", text):
-        asked.setdefault(name, set()).add(default)
-    assert all(len(defaults) == 1 for defaults in asked.values())
+        defaults_by_name.setdefault(name, set()).add(default)
+    assert all(len(defaults) == 1 for defaults in defaults_by_name.values())
     own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
     for name in ("PLANTLOG_BACKUP", "PLANTLOG_ARCHIVE"):
-        assert (variables.pop(name), asked[name]) == ("", {"/dev/null"})  # no folder
+        assert (variables.pop(name), defaults_by_name[name]) == ("", {"/dev/null"})  # no folder
     for name, value in variables.items():
         if name not in own | {"COMPOSE_PROFILES"}:
-            assert asked[name] == {value}, name
+            assert defaults_by_name[name] == {value}, name
 
 
 def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:

@@ -173,8 +173,8 @@ def test_each_alarm_is_notified_at_most_once_or_is_pending(made: list[tuple[str,
         for n, (p, late, over) in enumerate(made)
     ]
     found = decision(*waiting, sent=sent, options=replace_options(min_priority="medium"))
-    told = [one for message in found.messages for one in message.notices]
+    notices = [one for message in found.messages for one in message.notices]
     unsent = [one for of in found.unsent.values() for one in of]
-    assert sorted(one.event_id for one in told + unsent) == list(range(len(waiting)))
-    alarms = sent + len(told)
-    assert len(found.messages) == (len(told) if alarms <= OPTIONS.flood else bool(told))
+    assert sorted(one.event_id for one in notices + unsent) == list(range(len(waiting)))
+    alarms = sent + len(notices)
+    assert len(found.messages) == (len(notices) if alarms <= OPTIONS.flood else bool(notices))

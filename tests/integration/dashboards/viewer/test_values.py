@@ -209,16 +209,16 @@ async def test_gap_of_a_channel_is_not_shown_for_another(panels: Panels) -> None
 
 
 async def test_slow_device_is_shown_without_false_gaps(panels: Panels) -> None:
-    here = {"unit": "slow/device", "channel": "slow/device/depth"}
+    device = {"unit": "slow/device", "channel": "slow/device/depth"}
     bands = next(one for one in Library().dashboard("plantlog-channel").annotations() if one.ref == "Gaps")
-    drawn = await panels.rows(bands, **here)
+    drawn = await panels.rows(bands, **device)
     assert [(until - since) / 1000 for since, until in zip(drawn["time"], drawn["timeEnd"], strict=True)] == [65.1]
-    curve = await panels.ask("channel", "Trend", **here)
+    curve = await panels.ask("channel", "Trend", **device)
     missing = sum(value is None for value in curve["mean"])
     assert missing in (64, 65, 66), "a second each"
-    (in_gaps,) = (await panels.ask("channel", "In gaps", **here))["In gaps"]
+    (in_gaps,) = (await panels.ask("channel", "In gaps", **device))["In gaps"]
     assert in_gaps == pytest.approx(100 * 65.1 / 1800, abs=0.1)
-    assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == [pytest.approx(100 - in_gaps, abs=0.1)]
+    assert (await panels.ask("forensics", "Coverage", **device))["Coverage"] == [pytest.approx(100 - in_gaps, abs=0.1)]
 
 
 async def test_time_before_a_channel_was_configured_is_not_covered(
@@ -244,16 +244,18 @@ async def test_time_before_a_channel_was_configured_is_not_covered(
                 "FROM plant.channel AS c WHERE c.name = 'late/device/level'",
                 ends,
             )
-            here = {"unit": "late/device", "channel": "late/device/level"}
-            assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == pytest.approx([covered], abs=1)
-            assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == pytest.approx([100 - covered], abs=1)
+            device = {"unit": "late/device", "channel": "late/device/level"}
+            assert (await panels.ask("forensics", "Coverage", **device))["Coverage"] == pytest.approx([covered], abs=1)
+            assert (await panels.ask("channel", "In gaps", **device))["In gaps"] == pytest.approx(
+                [100 - covered], abs=1
+            )
             await owner.execute("DELETE FROM plant.gap WHERE channel_id = (SELECT max(id) FROM plant.channel)")
-        not_read = (await panels.ask("forensics", "Coverage", **here))["Coverage"]
+        not_read = (await panels.ask("forensics", "Coverage", **device))["Coverage"]
         assert not_read == pytest.approx([25], abs=1), "nobody recorded why it was not read"
-        assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == [0], "there is no gap on record"
+        assert (await panels.ask("channel", "In gaps", **device))["In gaps"] == [0], "there is no gap on record"
         await owner.execute("UPDATE plant.channel SET retired_at = configured_at WHERE name = 'late/device/level'")
-        assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == []
-        assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == []
+        assert (await panels.ask("forensics", "Coverage", **device))["Coverage"] == []
+        assert (await panels.ask("channel", "In gaps", **device))["In gaps"] == []
     finally:
         await owner.execute("DELETE FROM plant.channel WHERE name = 'late/device/level'")
         await owner.close()
@@ -279,9 +281,9 @@ async def test_open_gap_says_why_its_source_has_no_data_now(panels: Panels, stor
 
 
 async def test_metres_are_not_shown_as_minutes(panels: Panels) -> None:
-    here = {"unit": "slow/device", "channel": "slow/device/depth"}
-    assert await panels.ask("channel", "Trend", "Unit", **here) == {"unit": ["suffix:m"]}
-    (newest,) = rows(await panels.ask("channel", "Latest value", **here))
+    device = {"unit": "slow/device", "channel": "slow/device/depth"}
+    assert await panels.ask("channel", "Trend", "Unit", **device) == {"unit": ["suffix:m"]}
+    (newest,) = rows(await panels.ask("channel", "Latest value", **device))
     assert newest == {"Latest": "4.841 m", "% of range": "48 % of 0 to 10"}
 
 
@@ -291,16 +293,16 @@ async def test_channel_without_range_is_on_no_range_chart(panels: Panels) -> Non
 
 
 async def test_text_channel_can_be_selected(panels: Panels) -> None:
-    here = {"unit": "pump/house", "channel": "pump/house/mode"}
+    device = {"unit": "pump/house", "channel": "pump/house/mode"}
     channels = Library().dashboard("plantlog-channel").variable("channel")
-    assert here["channel"] in (await panels.rows(channels, **here))["__value"]
-    (newest,) = rows(await panels.ask("channel", "Latest value", **here))
+    assert device["channel"] in (await panels.rows(channels, **device))["__value"]
+    (newest,) = rows(await panels.ask("channel", "Latest value", **device))
     assert newest == {"Latest": "AUTOMATIC", "% of range": None}
-    (event,) = rows(await panels.ask("channel", "Events", **here))
+    (event,) = rows(await panels.ask("channel", "Events", **device))
     assert (event["Type"], event["Text"], event["Detail"]) == ("text", "AUTOMATIC", None)
-    assert await panels.ask("channel", "Samples", **here) == {"Samples": [1], "Good": [100]}
-    assert not any((await panels.ask("channel", "Trend", **here)).values())
-    (drawn,) = rows(await panels.ask("channel", "Quality or text value", **here))
+    assert await panels.ask("channel", "Samples", **device) == {"Samples": [1], "Good": [100]}
+    assert not any((await panels.ask("channel", "Trend", **device)).values())
+    (drawn,) = rows(await panels.ask("channel", "Quality or text value", **device))
     assert (drawn["metric"], drawn["value"]) == ("Text", "AUTOMATIC")
 
 
@@ -363,8 +365,10 @@ async def test_time_before_a_channel_is_not_missing(panels: Panels, story: tuple
     async with connected(story[0].owner_dsn) as owner:
         begin = panels.over.since + (panels.over.until - panels.over.since) / 2
         await owner.execute("UPDATE plant.channel SET configured_at = $1 WHERE name = 'pump/house/level2'", begin)
-    here = {"unit": "pump/house", "channel": "pump/house/level2"}
-    drawn = [(row["time"], row["value"]) for row in rows(await panels.ask("channel", "Quality or text value", **here))]
+    device = {"unit": "pump/house", "channel": "pump/house/level2"}
+    drawn = [
+        (row["time"], row["value"]) for row in rows(await panels.ask("channel", "Quality or text value", **device))
+    ]
     before = {value for at, value in drawn if at < begin.timestamp() * 1000}
     assert before == {"not configured yet"}
     assert "not configured yet" not in {value for at, value in drawn if at >= begin.timestamp() * 1000}
