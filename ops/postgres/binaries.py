@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core import bundle
 from core.errors import OperationError
 from core.files import write_atomically
 from core.folder_lock import folder_lock
@@ -29,6 +30,7 @@ _PACKAGES_OF = {
     PGBACKREST: ("pgbackrest",),
     PG_AUTOCTL: ("pg-auto-failover-cli", "postgresql-17-auto-failover"),
 }
+PACKAGES = tuple(name for names in _PACKAGES_OF.values() for name in names)
 _BIN = Path("usr/lib/postgresql/17/bin")
 _CONTROL = Path("usr/share/postgresql/17/extension/timescaledb.control")
 _ZONES = Path("/usr/share/zoneinfo")  # PostgreSQL has no other place for it
@@ -151,11 +153,12 @@ def _install(cache: Path, progress: Callable[[str], None]) -> Binaries:
     """Whole or not at all."""
     if not (_ZONES / "UTC").exists():
         raise OperationError(f"PostgreSQL needs the time zones in {_ZONES}: install the package tzdata")
-    progress(f"downloading PostgreSQL 17 with TimescaleDB to {cache} (44 MB)")
+    origin = bundle.in_use() or "a mirror of Debian (44 MB)"
+    progress(f"fetching PostgreSQL 17 with TimescaleDB from {origin}")
     for former in cache.glob(".partial-*"):  # of one that was killed
         shutil.rmtree(former)
     with TemporaryDirectory(prefix=".partial-", dir=cache) as folder:
-        files = packages.download([name for names in _PACKAGES_OF.values() for name in names], Path(folder))
+        files = packages.download(PACKAGES, Path(folder))
         [server] = [file.name for file in files if file.name.startswith("postgresql-17_")]
         digest = hashlib.sha256()
         for file in files:

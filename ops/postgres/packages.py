@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sysconfig
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote
 
+from core import bundle
 from core.errors import OperationError
 
 RELEASE = "trixie"  # Debian 13
@@ -22,6 +25,7 @@ MIRROR = "PLANTLOG_DEBIAN_MIRROR"
 _EXAMPLE = "http://ftp.de.debian.org/debian"
 _KEYRINGS = Path("usr/share/keyrings")  # /…: the machine's
 _KEYRING = "debian-archive-keyring"  # file and package
+_BUNDLED = "bundled"
 _LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"
 _ERROR_LINES = 20
 
@@ -30,8 +34,11 @@ _SETTINGS = """\
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
 #clear APT::Architectures;
+APT::Architecture "{architecture}";
+APT::Architectures:: "{architecture}";
 #clear Acquire::IndexTargets::deb::DEP-11;
 #clear Acquire::IndexTargets::deb::Contents-deb;
+Acquire::GzipIndexes "false";
 Acquire::Languages "none";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
@@ -64,16 +71,44 @@ Provides: {", ".join(f"{name} (= 9999)" for name in _LEFT_OUT)}, libllvm19 (= 9:
 
 def download(packages: Sequence[str], work: Path) -> list[Path]:
     """The files of packages of :data:`RELEASE` and all that they depend on, verified. Raises OperationError."""
+    if (file := bundle.in_use()) is None:
+        address = mirror()
+    else:
+        bundle.extract(file, bundle.DEBIAN, work / _BUNDLED)
+        address = f"file:{work / _BUNDLED}"
+    run([*_apt(work, address, bundle.Target.here().architecture), "install", *packages])
+    return sorted((work / "archives").glob("*.deb"))
+
+
+def copy_mirror(packages: Sequence[str], architecture: str, work: Path, to: Path) -> None:
+    """The part of a mirror that :func:`download` needs, with the keys of Debian's archive. Raises OperationError."""
+    apt = _apt(work, mirror(), architecture)
+    planned = run([*apt, "--print-uris", "install", *packages])
+    run([*apt, "install", *packages])
+    files = {name: unquote(path) for path, name in re.findall(r"^'\S+/(pool/\S+)' (\S+)", planned, re.MULTILINE)}
+    copied = {work / "archives" / name: path for name, path in files.items()}
+    [release] = (work / "lists").glob("*_InRelease")
+    [index] = (work / "lists").glob("*_Packages")
+    keys = keyring(work)
+    copied[release] = f"dists/{RELEASE}/InRelease"
+    copied[index] = f"dists/{RELEASE}/main/binary-{architecture}/Packages"
+    copied[keys] = str(_KEYRINGS / keys.name)
+    for source, path in copied.items():
+        (to / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, to / path)
+
+
+def _apt(work: Path, address: str, architecture: str) -> list[str]:
+    """apt-get, which then knows the packages of a mirror. Raises OperationError."""
     for folder in ("lists/partial", "archives/partial"):
         (work / folder).mkdir(parents=True)
-    address = mirror().replace("file:", "copy:", 1)  # else the files stay where they are
+    address = address.replace("file:", "copy:", 1)  # else the files stay where they are
     (work / "sources.list").write_text(f"deb [signed-by={keyring(work)}] {address} {RELEASE} main\n")
     (work / "status").write_text(_STATUS)
-    (work / "apt.conf").write_text(_SETTINGS.format(work=work))
-    apt = ["apt-get", f"--config-file={work / 'apt.conf'}", "-qq"]
+    (work / "apt.conf").write_text(_SETTINGS.format(work=work, architecture=architecture))
+    apt = ["apt-get", f"--config-file={work / 'apt.conf'}", "-qq", "--yes"]
     run([*apt, "--error-on=any", "update"])
-    run([*apt, "--yes", "--download-only", "install", *packages])
-    return sorted((work / "archives").glob("*.deb"))
+    return [*apt, "--download-only"]
 
 
 def unpack(files: Sequence[Path], root: Path) -> None:
@@ -113,20 +148,32 @@ def mirror() -> str:
 
 
 def keyring(work: Path) -> Path:
-    """Keys of Debian's archive: the machine's, else those of a package that its own archive has signed."""
-    for root in (Path("/"), work / "keys"):
-        for path in sorted((root / _KEYRINGS).glob(f"{_KEYRING}.[gp][gp][gp]"), reverse=True):
-            return path
-        if root == Path("/"):
-            try:
-                run(["apt-get", "-qq", "download", _KEYRING], cwd=work)
-            except OperationError as error:
-                raise OperationError(
-                    f"the keys of Debian's archive are neither in /{_KEYRINGS / _KEYRING}.gpg nor in a package of this "
-                    f"machine's archive: as root, run `apt-get update`. {error}"
-                ) from error
-            unpack(list(work.glob("*.deb")), work / "keys")
-    raise OperationError(f"the package {_KEYRING} has no keys in /{_KEYRINGS}")
+    """Keys of Debian's archive: the machine's, else of a package that its own archive has signed, or of the bundle."""
+    found = _keyring(Path("/"))
+    if found is None and (work / _BUNDLED).exists():
+        if not os.environ.get(bundle.KEY):
+            raise OperationError(
+                f"this machine has no /{_KEYRINGS / _KEYRING}.gpg to verify packages of Debian by: install the package "
+                f"{_KEYRING}, or trust the keys in a bundle that somebody signed: set {bundle.KEY} to their public key"
+            )
+        found = _keyring(work / _BUNDLED)
+    elif found is None:
+        try:
+            run(["apt-get", "-qq", "download", _KEYRING], cwd=work)
+        except OperationError as error:
+            raise OperationError(
+                f"the keys of Debian's archive are neither in /{_KEYRINGS / _KEYRING}.gpg nor in a package of this "
+                f"machine's archive: as root, run `apt-get update`. {error}"
+            ) from error
+        unpack(list(work.glob("*.deb")), work / "keys")
+        found = _keyring(work / "keys")
+    if found is None:
+        raise OperationError(f"the package {_KEYRING} has no keys in /{_KEYRINGS}")
+    return found
+
+
+def _keyring(root: Path) -> Path | None:
+    return max((root / _KEYRINGS).glob(f"{_KEYRING}.[gp][gp][gp]"), default=None)
 
 
 def run(command: Sequence[str], cwd: Path | None = None) -> str:

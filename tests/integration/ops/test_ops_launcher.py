@@ -117,6 +117,34 @@ def test_uv_installs_where_pip_has_no_registry_of_its_own(
     assert not (venv / "installing").exists()
 
 
+def test_wheels_of_a_bundle_are_all_that_is_asked(checkout: Path) -> None:
+    venv, log = checkout / ".venv", checkout.parent / "asked"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy(checkout / "requirements-first.lock", venv)
+    programs = {
+        "python": 'case "$*" in *"core.bundle"*) /bin/mkdir "$4";; *"pip "*" config list") echo index;; esac',
+        "uv": f'echo "$@" >> "{log}"; [ -d "{venv}/wheels" ]',
+    }
+    for name, code in programs.items():
+        (venv / "bin" / name).write_text(f"#!/bin/bash\n{code}\n")
+        (venv / "bin" / name).chmod(0o755)
+    assert run(checkout).returncode == 0
+    assert f"--no-index --find-links {venv}/wheels -r {checkout}/requirements.lock" in log.read_text()
+    assert not (venv / "wheels").exists()
+
+
+def test_bundle_that_is_refused_installs_nothing(checkout: Path) -> None:
+    venv = checkout / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text(
+        '#!/bin/bash\ncase "$*" in *core.bundle*) echo "plantlog: damaged" >&2; exit 1;; *" install "*) exit 3;; esac\n'
+    )
+    (venv / "bin" / "python").chmod(0o755)
+    result = run(checkout)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (1, "plantlog: damaged")
+    assert {path.name for path in venv.iterdir()} == {"bin"}
+
+
 def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
     venv, hold = checkout / ".venv", checkout.parent / "hold"
     (venv / "bin").mkdir(parents=True)
