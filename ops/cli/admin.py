@@ -1,4 +1,4 @@
-"""``plantlog admin``: the machine's service, backups, maintenance, spools, and servers of a database."""
+"""``plantlog admin``: the machine's service, backups, maintenance, spools, servers of a database, and bundles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ops.cli import backup, database, spool
 from ops.cli.options import AsJson, ConfigFile, NewChannel, SameQuantity, TakeOver
 
 app = typer.Typer(
-    help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers.",
+    help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers; "
+    "install without a network.",
     no_args_is_help=True,
 )
 _service = typer.Typer(
@@ -128,6 +129,29 @@ def prepare(
     from ops.registration.redefined_tags import TagDecisions
 
     run(config.absolute(), Console(), take_over, TagDecisions(same_quantity or (), new_channel or ()))
+
+
+@app.command()
+def bundle(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
+    machines: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="TARGET,…",
+            help="Systems and architectures, such as debian12-amd64,debian13-arm64. Default: this machine's.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="PEM", help="Private key (Ed25519) to sign with. Default: no signature."),
+    ] = None,
+) -> None:
+    """Put all that an installation downloads into one file, for machines without a network."""
+    from ops.bundle.make import make, targets_of
+
+    digest = make(file, targets_of(machines), key, lambda line: typer.echo(line, err=True))
+    typer.echo(f"{digest}  {file}")
 
 
 @app.command()

@@ -37,7 +37,7 @@ COMMANDS = {
     "test": ("Lab", "ops.cli.appliance"),
     "lab": ("Lab", "lab.commands.app"),
 }
-# Spellings of 1.0 → those of today. They work, and say so.
+# Spellings of 1.0, and what is taken for a command of its own → those of today. They work, and say so.
 FORMER = {
     **{name: f"config {name}" for name in ("check", "apply", "rename")},
     **{name: f"source {name}" for name in ("discover", "import-tags", "certificate", "token")},
@@ -45,6 +45,7 @@ FORMER = {
     **{name: f"admin {name}" for name in ("service", "backup", "restore", "maintenance", "retention")},
     **{name: f"admin {name}" for name in ("spool", "database", "init", "prepare", "targets")},
     **{name: f"lab {name}" for name in ("simulator", "bench", "chaos")},
+    "bundle": "admin bundle",
     "import": "source import-history",
     "replay": "admin spool replay",
     "certificate server": "admin certificate",

@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **_roles(_ENGINEER, "user", "add", "role", "password", "disable", "enable"),
     **_roles(_ALL_ROLES, "admin", "backup list", "maintenance", "retention", "spool show", "spool quarantine"),
     **_roles(_ALL_ROLES, "admin", "database status", "certificate", "targets"),
-    **_roles(_ENGINEER, "admin", "backup", "backup verify", "backup take-over", "restore", "maintenance run"),
+    **_roles(_ENGINEER, "admin", "backup", "backup verify", "backup take-over", "restore", "maintenance run", "bundle"),
     **_roles(_ENGINEER, "admin spool", "export", "accept-database", "retry", "replay"),
     **_roles(_ENGINEER, "admin database", "monitor", "node", "switchover", "remove"),
     **_roles(_ENGINEER, "admin service", "install", "uninstall"),

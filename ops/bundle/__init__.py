@@ -1,0 +1,1 @@
+"""Bundles: all that an installation without a network needs, in one file."""

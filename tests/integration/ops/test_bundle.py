@@ -1,0 +1,238 @@
+"""Bundles made from a mirror and a registry, and an installation from one where no network is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from core.bundle import FILE, KEY, Target, digest
+from core.config import token_file
+from core.errors import OperationError
+from core.paths import CHECKOUT
+from ops.bundle import make as making
+from ops.bundle.make import make, targets_of
+from ops.postgres import packages
+from ops.postgres.binaries import provide
+from tests.folders import enterable_folder
+from tests.integration.ops.test_packages import Mirror, mirror, pytestmark, refusal  # noqa: F401
+from tests.waiting import PATIENCE
+
+_NOBODY = 65_534
+_DASHBOARDS = "http://127.0.0.1:9110/"
+_PLANT = """
+[plant]
+name = "p"
+[[source]]
+name = "edge"
+kind = "push"
+token_file = "token"
+unknown = "create"
+[backup]
+repository = "{folder}/repository"
+passphrase_file = "{folder}/passphrase"
+"""
+_INSTALLED_IN = 1_200  # s: where much else runs, and the mirror is far
+
+
+@pytest.fixture
+def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One wheel only, which nobody has to download."""
+
+    def download(target: Target, folder: Path) -> None:
+        folder.mkdir()
+        (folder / f"numpy-2.4-cp311-cp311-manylinux_2_28_{target.architecture}.whl").write_bytes(b"")
+
+    monkeypatch.setattr(making, "_download_wheels", download)
+
+
+@pytest.fixture
+def bundle(mirror: Mirror, wheel: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """One with the mirror's packages. The mirror itself is gone."""
+    key = Ed25519PrivateKey.generate()
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "private.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
+    subject = serialization.PublicFormat.SubjectPublicKeyInfo
+    (tmp_path / "public.pem").write_bytes(key.public_key().public_bytes(encoding, subject))
+    path = tmp_path / "plantlog.bundle"
+    assert make(path, targets_of(None), tmp_path / "private.pem", print) == digest(path)
+    assert {left.name for left in tmp_path.iterdir()} == {
+        *("gpg", "large", "mirror", "plantlog.bundle", "private.pem", "public.pem")
+    }
+    shutil.rmtree(mirror.folder)
+    monkeypatch.delenv(packages.MIRROR)
+    monkeypatch.setenv(FILE, str(path))
+    return path
+
+
+def test_programs_come_from_a_bundle(bundle: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    programs = provide(tmp_path / "state", lines.append)
+    assert lines[0] == f"fetching PostgreSQL 17 with TimescaleDB from {bundle}"
+    assert subprocess.run([programs.path("postgres"), "--version"], check=True, capture_output=True).stdout
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [programs.root.name]
+
+
+def test_package_that_debian_has_not_signed_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Though the manifest has its digest."""
+    with tarfile.open(bundle) as tar:
+        for member in tar:
+            target = tmp_path / "content" / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = tar.extractfile(member)
+            assert file is not None
+            target.write_bytes(file.read())
+    content = tmp_path / "content"
+    package = content / "debian" / "pool" / "pgbackrest.deb"
+    data = bytearray(package.read_bytes())
+    data[-1] ^= 1
+    package.write_bytes(data)
+    manifest = json.loads((content / "manifest.json").read_text())
+    manifest["members"]["debian/pool/pgbackrest.deb"] = digest(package)
+    (content / "manifest.json").write_text(json.dumps(manifest))
+    with tarfile.open(bundle, "w:") as tar:
+        for name in ("manifest.json", *manifest["members"]):
+            tar.add(content / name, name)
+    assert re.search(r"pgbackrest\.deb.*Hash Sum mismatch", refusal(tmp_path), re.DOTALL)
+
+
+def test_signature_of_another_key_is_refused(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public = Ed25519PrivateKey.generate().public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    (tmp_path / "other.pem").write_bytes(public.public_bytes(serialization.Encoding.PEM, form))
+    monkeypatch.setenv(KEY, str(tmp_path / "other.pem"))
+    assert f"{bundle} is signed by another key" in refusal(tmp_path)
+    monkeypatch.setenv(KEY, str(tmp_path / "public.pem"))
+    provide(tmp_path / "state", print)
+
+
+def test_keys_in_a_bundle_are_trusted_where_it_is_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_KEYRING", "no-archive-keyring")  # this machine may have Debian's
+    keys = tmp_path / "bundled" / "usr" / "share" / "keyrings" / "no-archive-keyring.pgp"
+    keys.parent.mkdir(parents=True)
+    keys.touch()
+    monkeypatch.delenv(KEY, raising=False)
+    with pytest.raises(OperationError, match=f"install the package no-archive-keyring, or trust .* set {KEY}"):
+        packages.keyring(tmp_path)
+    monkeypatch.setenv(KEY, "verified.pem")
+    assert packages.keyring(tmp_path) == keys
+
+
+def test_bundle_that_is_gone_is_named(bundle: Path, tmp_path: Path) -> None:
+    bundle.unlink()
+    assert f"{bundle} can't be read: No such file or directory" in refusal(tmp_path)
+
+
+def test_sbom_lists_wheels_and_packages(bundle: Path, tmp_path: Path) -> None:
+    with tarfile.open(bundle) as tar:
+        file = tar.extractfile("sbom.cdx.json")
+        assert file is not None
+        text = file.read().decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    architecture = Target.here().architecture
+    purls = [component["purl"] for component in json.loads(text)["components"]]
+    assert f"pkg:deb/debian/postgresql-17@17.1-1?arch={architecture}&distro=trixie" in purls
+    assert len(purls) == 6
+    assert purls[-1].startswith("pkg:pypi/numpy@2.4?file_name=numpy-2.4-")
+
+
+def test_existing_file_is_kept(bundle: Path, tmp_path: Path) -> None:
+    before = bundle.read_bytes()
+    with pytest.raises(OperationError, match=f"{bundle} exists: remove it"):
+        make(bundle, targets_of(None), None, print)
+    assert bundle.read_bytes() == before
+
+
+def test_disk_that_is_full_gets_no_bundle(mirror: Mirror, wheel: None, tmp_path: Path) -> None:  # noqa: F811
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4M", "plantlog-test", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with pytest.raises(OperationError, match=f"{disk}/plantlog.bundle can't be written: No space left on device"):
+            make(disk / "plantlog.bundle", targets_of(None), None, print)
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("names", ["debian11-amd64", "debian12", "debian12-riscv64", "debian12-amd64,", ""])
+def test_unknown_targets_are_named(names: str) -> None:
+    with pytest.raises(OperationError, match=r"--for: found '.*'; legal: debian12, debian13, ubuntu2404, each with"):
+        targets_of(names)
+
+
+class Isolated:
+    """A fresh checkout of an ordinary user, with a bundle beside it, in a network without routes."""
+
+    def __init__(self, folder: Path, bundle: Path) -> None:
+        self.checkout = folder / "plantlog"
+        self.checkout.mkdir()
+        copy = f"git ls-files -z | xargs --null cp --parents --no-dereference --target-directory={self.checkout}"
+        subprocess.run(["sh", "-ec", copy], cwd=CHECKOUT, check=True)
+        bundle.rename(folder / "plantlog.bundle")
+        home = folder / "home"
+        home.mkdir()
+        subprocess.run(
+            ["chown", "-R", f"{_NOBODY}:{_NOBODY}", self.checkout, home, folder / "plantlog.bundle"], check=True
+        )
+        path = os.environ["PATH"]
+        self._environment = {"PATH": path, "HOME": str(home), "PLANTLOG_CACHE": str(home / "cache")}
+        self._network = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def run(self, *command: str, user: int = _NOBODY) -> str:
+        """A command there; what it printed. Fails the test if it fails."""
+        inside = ["nsenter", f"--target={self._network.pid}", "--net"]
+        account = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        run = subprocess.run(
+            [*inside, *account, *command],
+            cwd=self.checkout, env=self._environment, capture_output=True, text=True, check=False,
+            timeout=_INSTALLED_IN,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout + run.stderr
+
+    def end(self) -> None:
+        """The network ends, too."""
+        self._network.communicate()
+
+
+@pytest.fixture
+def isolated() -> Iterator[Isolated]:
+    with enterable_folder() as folder:
+        make(folder / "made", targets_of(None), None, print)
+        place = Isolated(folder, folder / "made")
+        try:
+            place.run("ip", "link", "set", "lo", "up", user=0)
+            yield place
+            place.run("./plantlog", "down", "--wipe", "--yes")
+        finally:
+            place.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
+@pytest.mark.timeout(3 * _INSTALLED_IN)
+def test_appliance_starts_and_is_backed_up_without_a_network(isolated: Isolated) -> None:
+    assert isolated.run("ip", "route") == ""
+    plant = isolated.checkout.parent / "home"
+    (plant / "plant.toml").write_text(_PLANT.format(folder=plant))
+    token_file.write(plant / "token", "token-of-edge-gateway")
+    os.chown(plant / "token", _NOBODY, _NOBODY)
+    isolated.run("sh", "-c", "umask 077; mkdir ~/repository; openssl rand -hex 24 > ~/passphrase")
+    output = isolated.run("./plantlog", "up", "--config", f"{plant}/plant.toml")
+    assert f"fetching PostgreSQL 17 with TimescaleDB from {isolated.checkout}.bundle" in output
+    isolated.run("python3", "-c", f"import urllib.request; urllib.request.urlopen('{_DASHBOARDS}', timeout={PATIENCE})")
+    isolated.run("./plantlog", "admin", "backup")
+    isolated.run("./plantlog", "admin", "backup", "rehearse")
