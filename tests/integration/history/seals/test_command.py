@@ -123,7 +123,7 @@ async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: Seal
         (("verify", "2026-13-01"), "'2026-13-01' is neither a day such as 2026-03-09 nor an existing file"),
         (("export", "2026-01-09"), "no data on 2026-01-09: nothing to export"),
         (("seal", "--before", "noon"), "--before: found 'noon'; legal: a time such as"),
-        (("verify", "nothing.parquet"), "nothing.parquet is not a complete Parquet file"),
+        (("verify", "nothing.parquet"), "nothing.parquet: found no such file; legal: a Parquet file"),
         (("verify", "2026-03-09"), "2026-03-09 is not sealed"),
         (("verify", "--from", "2026-03-09"), "--from and --to apply to `plantlog evidence verify rollups` only"),
         (("export", "2026-03-09"), "2026-03-09 is not sealed: run `plantlog evidence seal 2026-03-09`"),
