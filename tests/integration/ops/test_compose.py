@@ -86,8 +86,7 @@ def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
     for name, service in official["services"].items():
         image, _, tag = service["image"].partition(":")
         assert re.match(r"v?\d+\.\d+\.\d+", tag) or image.partition("-")[0] == "plantlog", name
-    bases = re.findall(r"(?m)^ARG (?:DEBIAN|SERVER)=(.*)", DOCKERFILE)
-    assert bases == ["docker.io/library/debian:13-slim", "docker.io/timescale/timescaledb:2.29.2-pg17"]
+    assert re.findall(r"(?m)^ARG DEBIAN=(.*)", DOCKERFILE) == ["docker.io/library/debian:13-slim"]
 
 
 def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
@@ -195,7 +194,6 @@ def test_debian_compose_file_uses_no_registry(docker: Docker, environment: Path)
         if "build" in service:
             arguments = service["build"].get("args", {})
             assert arguments["DEBIAN"] == "plantlog-debian:13", name
-            assert arguments["SERVER"] == "debian", name
 
 
 def test_what_backs_up_sees_what_the_database_sees(
