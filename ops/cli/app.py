@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer._completion_classes import completion_init
 from typer.core import TyperGroup
 
 from core.errors import ConfigError, DatabaseError, NotConfirmed, OperationError, PlantlogError
@@ -51,6 +53,7 @@ FORMER = {
     "certificate server": "admin certificate",
 }
 _NOT_CONFIRMED = 3  # exit code
+_COMPLETE = "_PLANTLOG_COMPLETE"  # set by a shell that completes a command line
 _SETTINGS = {"psql": PASS_THROUGH, "test": PASS_THROUGH, "ask": {**PASS_THROUGH, "help_option_names": ["--help"]}}
 
 
@@ -143,6 +146,8 @@ def main() -> int:
     for library in ("asyncua", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
+        if _COMPLETE in os.environ:
+            completion_init()
         words = _current(sys.argv[1:])
         command_line(next(iter(words), ""))(words, prog_name="plantlog")
     except ConfigError as error:
