@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from core.config import processes
 from core.config.model import HealthOptions
 from core.errors import OperationError
 from core.files import write_atomically
-from core.paths import State
+from core.paths import EXAMPLE, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,17 @@ class Running:
             tuple(content["processes"]),
             content.get("stopped_at"),
         )
+
+
+def first_config() -> Path:
+    """Configuration before the first ``up``: that of ``PLANTLOG_CONFIG``, or the example."""
+    return Path(os.environ.get("PLANTLOG_CONFIG") or EXAMPLE).absolute()
+
+
+def chosen_config(config: Path | None, state: State) -> Path:
+    """Configuration file that a command names; None: that of the last ``up``."""
+    last = Deployment.load(state)
+    return config or (first_config() if last is None else last.config)
 
 
 def _read(path: Path) -> Any:

@@ -27,9 +27,9 @@ from core.config.token_file import (
 from core.errors import OperationError
 from core.files import atomic_path, file_errors
 from core.folder_lock import folder_lock
-from core.paths import EXAMPLE, State
+from core.paths import State
 from ops import health
-from ops.deployment import Deployment, Running
+from ops.deployment import Running, chosen_config
 
 _BYTES = 32  # of a token, before it is written in base64
 _MIN_PREFIX = 4  # hexadecimal digits
@@ -136,8 +136,7 @@ def list_tokens(source: str | None, config: Path | None, state: State) -> list[L
 
 def _token_files(config: Path | None, state: State) -> tuple[dict[str, Path], Path]:
     """Token files by source, and the configuration file, by default the last one that was used."""
-    deployment = Deployment.load(state)
-    path = config or (EXAMPLE if deployment is None else deployment.config)
+    path = chosen_config(config, state)
     return load_token_files(path), path
 
 

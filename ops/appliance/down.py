@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,8 @@ def _wipe(state: State, steps: Steps) -> None:
         external = not (state.root / "postgres" / "cluster").exists() and state.dsn_file("owner").exists()
         for path in sorted(state.root.iterdir(), key=lambda path: path.name == "plantlog-state"):
             remove(path)
-        state.root.rmdir()
+        with suppress(PermissionError):  # as in /var/lib, where folders are root's: it stays, and is empty
+            state.root.rmdir()
         step.result = str(state.root)
         if external:
             step.note("the database of PLANTLOG_DSN still has the schema plant; drop it there if you do not need it")

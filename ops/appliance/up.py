@@ -45,7 +45,7 @@ from ops.appliance.registration_record import register_plant, why_database_is_ne
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import Program, Supervisor
 from ops.backup import repository
-from ops.deployment import Deployment, Running
+from ops.deployment import Deployment, Running, first_config
 from ops.postgres.membership import check_appliance
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
@@ -190,7 +190,7 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
         return Deployment(state.plant / "plant.toml", served, options.channels, options.hz or 1.0, port)
     if options.config is None and last is not None:
         return last if options.simulator is None else replace(last, simulator=options.simulator)
-    chosen = (options.config or EXAMPLE).absolute()
+    chosen = (options.config or first_config()).absolute()
     return Deployment(chosen, chosen == EXAMPLE if options.simulator is None else options.simulator)
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from core.errors import OperationError
 from core.formatting import count, table, wide
-from core.paths import EXAMPLE, State
+from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
 
@@ -43,12 +43,10 @@ def check(
     from ops import certificates
     from ops.appliance.programs import ports
     from ops.backup.repository import check_database
-    from ops.deployment import Deployment
+    from ops.deployment import Deployment, chosen_config
     from ops.ports import check_distinct
 
-    if config is None:
-        last = Deployment.load(State.current())
-        config = EXAMPLE if last is None else last.config
+    config = chosen_config(config, State.current())
     plant = load(config)
     check_distinct(chain.from_iterable(ports(Deployment(config, False), plant).values()))
     check_database(State.current(), config, plant.backup)

@@ -19,8 +19,8 @@ from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError, one_line
 from core.files import write_atomically
 from core.opcua.session import NO_SECURITY
-from core.paths import EXAMPLE, State
-from ops.deployment import Deployment
+from core.paths import State
+from ops.deployment import chosen_config
 from ops.registration.discovery.compare import Comparison, DifferentTag, UnreadableTag, compare
 from ops.registration.discovery.discover import COLUMNS, Discovered, write_tag_list
 from ops.registration.discovery.discover import discover as browse
@@ -58,7 +58,7 @@ def show_difference(name: str, as_json: bool, config: Path | None, state: State)
     """
     if "://" in name:
         raise OperationError(f"{name} is an address: --diff needs the name of a source, which has a tag list")
-    source, file, tags = load_opcua_tags(_configuration(config, state), name)
+    source, file, tags = load_opcua_tags(chosen_config(config, state), name)
     comparison = compare(tags, _browse(source, state))
     print(
         json.dumps(_as_json(file, comparison), indent=2)
@@ -157,9 +157,4 @@ def _source(name: str, insecure: bool, config: Path | None, state: State) -> Opc
             raise OperationError(f"{name} is not an address such as opc.tcp://host:4840") from None
     if name.startswith(("tcp://", "rtu+tcp://", "serial://")):
         raise OperationError(f"{name} is a Modbus address: Modbus devices have no list of their registers")
-    return load_opcua_source(_configuration(config, state), name)
-
-
-def _configuration(config: Path | None, state: State) -> Path:
-    deployment = Deployment.load(state)
-    return config or (EXAMPLE if deployment is None else deployment.config)
+    return load_opcua_source(chosen_config(config, state), name)

@@ -25,7 +25,9 @@ Channels = Annotated[
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="PLANT.TOML", help="Configuration file. Default: the last one used, or the example."
+        "--config",
+        metavar="PLANT.TOML",
+        help="Configuration file. Default: the last one used; at first that of PLANTLOG_CONFIG, or the example.",
     ),
 ]
 TakeOver = Annotated[
