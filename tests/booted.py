@@ -85,12 +85,15 @@ class Machine:
         assert before is not None
         self.run("systemctl", "reboot")
         until_sync(lambda: not before.is_running(), 2 * PATIENCE, show=self.log.read_text)
-        until_sync(self.has_booted, show=self.log.read_text)
+        until_sync(self.has_booted, 5 * PATIENCE, show=self.log.read_text)  # with the appliance, if it starts at boot
 
 
 @contextmanager
-def machine(folder: Path) -> Iterator[Machine]:
-    """A machine that is booted inside the block. Skips the test where that is not possible, and says why."""
+def machine(folder: Path, *others: Path) -> Iterator[Machine]:
+    """A machine that is booted inside the block, with other folders at their paths.
+
+    Skips the test where that is not possible, and says why.
+    """
     if os.geteuid() != 0 or not _SYSTEMD.exists() or shutil.which("systemctl") is None:
         pytest.skip("booting a system requires root and systemd")
     work, state, log = folder / "mounts", folder / "state", folder / "boot.log"
@@ -98,7 +101,7 @@ def machine(folder: Path) -> Iterator[Machine]:
     state.mkdir(mode=0o700)
     programs = provide(state, print).root.parent  # there is no network in the machine
     with _control_group() as group, log.open("wb") as output:
-        shared = dict.fromkeys((CHECKOUT, Path(sys.prefix).resolve(), programs))
+        shared = dict.fromkeys((CHECKOUT, Path(sys.prefix).resolve(), programs, *others))
         folders = [f"{state}={STATE}", *(f"{path}={path}" for path in shared if path.exists())]
         command = ["unshare", "--mount", "--propagation", "private", str(_SCRIPT), "setup", str(work), str(group)]
         process = subprocess.Popen([*command, *folders], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

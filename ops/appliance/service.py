@@ -24,6 +24,7 @@ from ops.appliance.supervisor import Supervisor
 from ops.deployment import Running
 
 UNITS = Path("/etc/systemd/system")
+_PACKAGED = Path("/usr/lib/systemd/system")
 _STOP_SECONDS = 300.0  # longer than `down` takes
 _POLL_SECONDS = 0.1
 
@@ -37,8 +38,9 @@ class Service:
 
     @property
     def unit(self) -> Path:
-        """The file of its unit."""
-        return UNITS / f"{self.name}.service"
+        """The file of its unit: one that was made here takes the place of a package's."""
+        unit = UNITS / f"{self.name}.service"
+        return unit if unit.exists() else _PACKAGED / unit.name
 
 
 def last(state: State) -> Service | None:

@@ -169,12 +169,12 @@ def _run_as(account: pwd.struct_passwd, *command: str, **environment: str) -> su
 def _check_unit(unit_service: Service, state: State) -> None:
     """Raise OperationError if a unit of this name is not ours, or another appliance's, or if it has another name."""
     path = service.UNITS / f"{unit_service.name}.service"
-    if path.exists():
+    if not path.exists():  # a package's has the same mark
+        path = Path(_output("systemctl", "show", "--property", "FragmentPath", "--value", unit_service.name).strip())
+    if path.is_file():
         _check_mark(path)
         if unit_service.environment_of_state() not in path.read_text().splitlines():
             raise OperationError(f"{path} is that of another appliance: choose another --name")
-    elif _output("systemctl", "show", "--property", "FragmentPath", "--value", unit_service.name).strip():
-        raise OperationError(f"a unit {unit_service.name} exists already: choose another --name")
     last = service.installed(state)
     if last is not None and last.name != unit_service.name:
         raise OperationError(

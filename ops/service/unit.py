@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import string
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ class Service:
     config: Path
     plant: Plant
     cache: str = ""  # PLANTLOG_CACHE
+    checkout: Path = CHECKOUT  # of the plantlog that it runs
 
     @property
     def is_root(self) -> bool:
@@ -62,8 +62,8 @@ class Service:
             state=_plain(self.state),
             modules=modules,
             wants=f"Wants={modules.strip()}\n" if modules else "",
-            mounts=f"{_quoted(CHECKOUT)} {_quoted(self.state)}",
-            command=f"{_quoted(CHECKOUT / 'plantlog').replace('$', '$$')} admin service run --name {self.name}",
+            mounts=f"{_quoted(self.checkout)} {_quoted(self.state)}",
+            command=f"{_quoted(self.checkout / 'plantlog').replace('$', '$$')} admin service run --name {self.name}",
             environment="\n".join(self._environment()),
             home="read-only" if self._needs(_HOMES) else "yes",
             temporary="no" if self._needs(_TEMPORARY) else "yes",
@@ -102,7 +102,8 @@ class Service:
         """Paths that it reads and writes, where they really lie."""
         plant = self.plant
         named = named_files(*plant.sources, plant.viewer, plant.backup, plant.archive, plant.notify)
-        paths = (CHECKOUT, CHECKOUT / ".venv", Path(sys.executable), self.state, self.config, *named)
+        venv = self.checkout / ".venv"
+        paths = (self.checkout, venv, venv / "bin" / "python", self.state, self.config, *named)
         for path in (*paths, *(path for _, path in self._writable())):
             yield path
             yield path.resolve()
@@ -110,7 +111,7 @@ class Service:
     def _writable(self) -> Iterator[tuple[str, Path]]:
         """The folders that it writes to, each with a prefix: ``-`` where it may be missing."""
         yield "", self.state
-        yield "-", (CHECKOUT / ".venv").resolve()  # the launcher installs what a new version needs
+        yield "-", (self.checkout / ".venv").resolve()  # the launcher installs what a new version needs
         if self.cache:
             yield "-", Path(self.cache)
         for folder in (self.plant.backup.repository, self.plant.archive.location):
