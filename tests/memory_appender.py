@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import Batch, Event, EventBatch, Gap, SampleBatch
 from core.errors import SpoolFull
 from core.time_limits import TimeLimits
 from ingest.appender import Notes
+from tests.batches import events_of, gaps_of
 from tests.waiting import PATIENCE, until
 
 
@@ -50,12 +51,11 @@ class MemoryAppender:
 
     def events(self, kind: str) -> list[Event]:
         """Events of one type."""
-        return [e for b in self.batches if isinstance(b, EventBatch) for e in b.events if e.type == kind]
+        return events_of(self.batches, kind)
 
     def gaps(self) -> list[Gap]:
         """Gaps, each as it was recorded last: one of each (channels, from)."""
-        recorded = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
-        return list({(gap.channel_ids, gap.from_time): gap for gap in recorded}.values())
+        return list({(gap.channel_ids, gap.from_time): gap for gap in gaps_of(self.batches)}.values())
 
     async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Wait until ``condition`` holds."""

@@ -7,12 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import Batch, Event, Gap, SampleBatch
 from core.samples import Samples, joined
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
+from tests.batches import events_of, gaps_of
 from tests.waiting import PATIENCE, until
 
 
@@ -58,15 +59,13 @@ class Spooled:
 
     def gaps(self, *sources: int) -> list[Gap]:
         """Gaps of these sources (none: of all) in which something is missing, each as it was recorded last."""
-        batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
-        gaps = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
+        gaps = gaps_of(batch for batch in self.read() if not sources or batch.source_id in sources)
         known = {(gap.channel_ids, gap.from_time): gap for gap in gaps}
         return [gap for gap in known.values() if gap.to_time is None or gap.to_time > gap.from_time]
 
     def events(self, kind: str) -> list[tuple[int, Event]]:
         """(source id, event) of one type."""
-        batches = [batch for batch in self.read() if isinstance(batch, EventBatch)]
-        return [(batch.source_id, event) for batch in batches for event in batch.events if event.type == kind]
+        return [(batch.source_id, event) for batch in self.read() for event in events_of([batch], kind)]
 
     async def until(self, samples: int) -> None:
         """Wait until there are at least this many samples."""

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from core.batch import Event, EventBatch
+from core.batch import Event
 from core.users import passwords
 from core.users.directory import AUDIT_SPOOL, Role, UserDirectory
-from ingest.spool.reader import SpoolReader
+from tests.batches import events_of
+from tests.spooling import Spooled
 
 PASSWORD = "correct horse battery"
 _QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)  # the least that argon2id takes, not 64 MiB
@@ -39,12 +40,4 @@ def password_hash() -> str:
 
 def recorded_actions(state: Path) -> list[Event]:
     """The audit trail that waits in the spool, oldest first."""
-    path = state / "spool" / AUDIT_SPOOL
-    if not path.exists():
-        return []
-    reader = SpoolReader(path)
-    try:
-        batches = [spooled.batch for spooled in reader.read(1_000_000)]
-    finally:
-        reader.close()
-    return [event for batch in batches if isinstance(batch, EventBatch) for event in batch.events]
+    return events_of(Spooled(state / "spool" / AUDIT_SPOOL).read())

@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from core import backoff
-from core.batch import Gap, GapBatch, SampleBatch
+from core.batch import Gap, SampleBatch
 from core.clock import ReadClocks, machine_clocks
 from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.collector import Collector
@@ -20,6 +20,7 @@ from ingest.modbus.failures import BAD_NODE_ID_UNKNOWN
 from ingest.modbus.transport import Connections
 from ingest.no_data import BAD_NO_DATA
 from ingest.status import SourceStatus
+from tests.batches import gaps_of
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
 from tests.modbus_wire import TYPES, exception_response, good_response, misbehaving_device, requested
@@ -80,10 +81,9 @@ def gaps(spool: MemoryAppender, channel: int | None) -> list[Gap]:
 def all_gaps(spool: MemoryAppender, channel: int | None) -> list[Gap]:
     """Gaps of one channel, or of the source as a whole: the last that was said of each."""
     last: dict[int, Gap] = {}
-    for batch in spool.batches:
-        for gap in batch.gaps if isinstance(batch, GapBatch) else ():
-            if channel in gap.channel_ids if gap.channel_ids is not None else channel is None:
-                last[gap.from_time] = gap
+    for gap in gaps_of(spool.batches):
+        if channel in gap.channel_ids if gap.channel_ids is not None else channel is None:
+            last[gap.from_time] = gap
     return [last[at] for at in sorted(last)]
 
 

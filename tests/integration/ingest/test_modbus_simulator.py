@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 from pydantic import TypeAdapter
 
-from core.batch import Gap, GapBatch
+from core.batch import Gap
 from core.config.sources import ModbusSource, ModbusTag
 from core.timestamps import now_us
 from ingest.modbus.collector import Collector
@@ -19,6 +19,7 @@ from simulator.export import devices
 from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.registers import Registers
+from tests.batches import gaps_of
 from tests.memory_appender import MemoryAppender
 from tests.ports import free_port
 from tests.waiting import running, until
@@ -41,10 +42,9 @@ def modbus_tags(device: str) -> list[ModbusTag]:
 def gaps(spool: MemoryAppender, channel: int) -> list[Gap]:
     """Gaps of a channel and of the source as a whole, the last that was said of each."""
     last: dict[tuple[bool, int], Gap] = {}
-    for batch in spool.batches:
-        for gap in batch.gaps if isinstance(batch, GapBatch) else ():
-            if gap.channel_ids is None or channel in gap.channel_ids:
-                last[gap.channel_ids is None, gap.from_time] = gap
+    for gap in gaps_of(spool.batches):
+        if gap.channel_ids is None or channel in gap.channel_ids:
+            last[gap.channel_ids is None, gap.from_time] = gap
     return list(last.values())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from core.batch import EventBatch, GapBatch, SampleBatch
+from core.batch import Event, SampleBatch
 from core.config import snapshot, token_file
 from core.config.load import load
 from core.config.model import Plant, WriterOptions
@@ -27,6 +27,7 @@ from ingest.run.process import run_push
 from ingest.writer.writer import Writer
 from ops.registration.register import register
 from tests import children
+from tests.batches import events_of, gaps_of
 from tests.config_in_force import activate
 from tests.database import Database, rows
 from tests.ports import free_port, free_ports
@@ -110,6 +111,15 @@ class Site:
             text = await response.text()
             return Answer(response.status, dict(response.headers), json.loads(text) if text else {})
 
+    async def push_without_answer(self, body: bytes) -> None:
+        """One body, whose sample is on disk when the gateway has gone."""
+        head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {TOKEN['Authorization']}\r\n"
+        _, writer = await asyncio.open_connection("127.0.0.1", self.plant.push.port)
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.transport.abort()
+        await until(lambda: len(self.samples()) == 1)
+
     async def health(self) -> dict[str, Any]:
         port = self.plant.health.port + 3
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/health") as response:
@@ -131,8 +141,11 @@ class Site:
 
     def texts(self) -> list[tuple[int | None, int, str | None]]:
         """(channel, µs, text) of every text in the spool."""
-        events = [e for b in self.spooled() if isinstance(b, EventBatch) for e in b.events]
-        return [(e.channel_id, e.time, e.text) for e in events if e.type == "text"]
+        return [(e.channel_id, e.time, e.text) for e in self.events("text")]
+
+    def events(self, *kinds: str) -> list[Event]:
+        """Events of these types in the spool."""
+        return events_of(self.spooled(), *kinds)
 
 
 def described(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Plant:
@@ -186,8 +199,7 @@ async def test_sample_that_the_writer_quarantines_raises_no_alarm(database: Data
     async with site.running():
         assert (await site.push(b"boiler pressure=9 %d" % (ahead * 1000))).status == 204
         assert (await site.push(b"boiler pressure=9 %d" % (now_us() * 1000))).status == 204
-    alarms = [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == "alarm"]
-    assert [event.time < ahead for event in alarms] == [True]
+    assert [event.time < ahead for event in site.events("alarm")] == [True]
     await drained(Writer(site.state.spool, database.ingest_dsn, WriterSettings.of(plant).writer))
     assert await rows(database, "SELECT q.time_us, q.reason FROM plant.quarantine AS q") == [(ahead, "future")]
     assert await rows(database, "SELECT count(*) FROM plant.samples") == [(1,)]
@@ -218,21 +230,15 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
         assert (source["state"], source["bad_channels"], source["open_gaps"]) == ("connected", {}, 0)
         both = b'boiler pressure="short" 7000\nboiler pressure=1.8 9000'
         assert (await site.push(both)).message.startswith("partial write: 1 value written, 1 bad line")
-    gaps = [
-        (g.channel_ids, g.from_time, g.to_time, g.reason)
-        for b in site.spooled()
-        if isinstance(b, GapBatch)
-        for g in b.gaps
-    ]
+    gaps = [(g.channel_ids, g.from_time, g.to_time, g.reason) for g in gaps_of(site.spooled())]
     assert gaps == [((1,), 2, None, "undecodable"), ((1,), 2, 5, "undecodable"), ((1,), 7, 9, "undecodable")]
-    events = [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events]
-    assert [(e.time, e.text, e.status) for e in events if e.type == "text" and e.channel_id == 1] == [
+    assert [(e.time, e.text, e.status) for e in site.events("text") if e.channel_id == 1] == [
         (2, "open wire", 0x80740000),
         (3, "short", 0x80740000),
         (4, "short", 0x80740000),
         (7, "short", 0x80740000),
     ]
-    assert [e.text for e in events if e.type == "channel_state"] == ["bad", "good"]
+    assert [e.text for e in site.events("channel_state")] == ["bad", "good"]
     assert [value for _, _, value in site.samples()] == [1.5, 1.6, 1.6, 1.7, 1.8]
 
 
@@ -243,9 +249,8 @@ async def test_integers_beyond_2_53_are_exact_as_text_and_reported_once_as_round
             line = b"boiler pressure=9007199254740993i,mode=9007199254740993i %d000" % second
             assert (await site.push(line)).status == 204
         assert site.samples() == [(1, 1, 2.0**53), (1, 2, 2.0**53)]
-        events = [e for batch in site.spooled() if isinstance(batch, EventBatch) for e in batch.events]
-        assert [e.channel_id for e in events if e.type == "rounded"] == [1]
-        assert [e.text for e in events if e.type == "text"] == ["9007199254740993"] * 2
+        assert [e.channel_id for e in site.events("rounded")] == [1]
+        assert [text for _, _, text in site.texts()] == ["9007199254740993"] * 2
 
 
 async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> None:
@@ -256,8 +261,7 @@ async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> 
             assert (await site.push(body)).status == 204
         statuses = [code for b in site.spooled() if isinstance(b, SampleBatch) for code in b.samples.status.tolist()]
         assert statuses == [0, 0x80000000, 0x40000000] * 2
-        events = [e for batch in site.spooled() if isinstance(batch, EventBatch) for e in batch.events]
-        assert [e.text for e in events if e.type == "unknown_status"] == ["odd"]
+        assert [e.text for e in site.events("unknown_status")] == ["odd"]
 
 
 @pytest.mark.parametrize(
@@ -290,17 +294,8 @@ async def test_times_of_arrival_of_one_tag(tmp_path: Path) -> None:
     arrival = _TAGS.replace('address = "boiler.pressure"', 'address = "boiler.pressure"\ntime = "arrival"')
     site, since = site_in(tmp_path, tags=arrival), now_us()
     lost, newer = b'boiler pressure=1,mode="auto" 1000\n', b"boiler pressure=2 1000\n"
-    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {TOKEN['Authorization']}\r\n"
     async with site.running():
-        _, writer = await asyncio.open_connection("127.0.0.1", site.plant.push.port)
-        writer.write(f"{head}Content-Length: {len(lost)}\r\n\r\n".encode() + lost)
-        await writer.drain()
-        writer.transport.abort()
-
-        async def stored() -> bool:
-            return len(site.samples()) == 1
-
-        await until(stored)
+        await site.push_without_answer(lost)
         assert (await site.push(lost + newer)).status == 204
         (source,) = (await site.health())["sources"]
         assert (source["remarks"], source["open_gaps"]) == ({}, 0)

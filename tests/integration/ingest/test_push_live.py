@@ -12,10 +12,10 @@ from typing import Any
 
 import aiohttp
 
-from core.batch import Event, EventBatch, GapBatch
 from core.config import snapshot, token_file
 from core.config.load import load
 from core.registry import Registry
+from tests.batches import gaps_of
 from tests.integration.ingest.test_push import Site, site_in
 from tests.waiting import until
 
@@ -45,10 +45,6 @@ async def edit(site: Site, options: str, versions: dict[str, int] | None = None,
         return bool((await site.health())["configuration"] == number)
 
     await until(followed)
-
-
-def events(site: Site, kind: str) -> list[Event]:
-    return [e for b in site.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == kind]
 
 
 @asynccontextmanager
@@ -105,9 +101,8 @@ async def test_sources_and_tags_come_and_go_while_a_gateway_pushes(tmp_path: Pat
         assert [source["name"] for source in (await site.health())["sources"]] == ["edge"]
     assert set(answers) == {204}
     assert sum(channel == 1 for channel, _, _ in site.samples()) == len(answers), "each once"
-    recorded = [gap for b in site.spooled() if isinstance(b, GapBatch) for gap in b.gaps]
-    assert [(gap.reason, gap.channel_ids) for gap in recorded] == [("removed", (2,)), ("removed", (3,))]
-    assert len(events(site, "restart")) == 2, "each source was started once"
+    assert [(gap.reason, gap.channel_ids) for gap in gaps_of(site.spooled())] == [("removed", (2,)), ("removed", (3,))]
+    assert len(site.events("restart")) == 2, "each source was started once"
 
 
 async def test_gap_of_texts_for_a_numeric_channel_ends_with_the_change(tmp_path: Path) -> None:
@@ -176,7 +171,7 @@ async def test_lines_around_a_change_are_separated_by_its_time(tmp_path: Path) -
                 await until(more)
     assert set(answers) == {204}
     for channel in (4, 5):
-        since = [e.time for e in events(site, "version_read") if e.channel_id == channel]
+        since = [e.time for e in site.events("version_read") if e.channel_id == channel]
         assert len(since) == 5
         for time, is_kelvin in values(channel, site.samples()):
             swapped_then = sum(at <= time for at in since) % 2 == 1

@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from core.batch import CountBatch, GapBatch
+from core.batch import CountBatch
 from core.timestamps import now_us
 from ingest.spool.reader import SpoolReader
+from tests.batches import gaps_of
 from tests.database import Database, rows
 from tests.integration.ingest.test_push import TOKEN, Site, push_unacknowledged, registered, site_in, written
 from tests.integration.ingest.test_push_counts import COUNTS, increments
-from tests.waiting import until
 
 _TIME = 1_790_000_000_000_000_000  # ns
 
@@ -103,17 +103,8 @@ async def test_same_body_after_an_answer_is_a_new_value(tmp_path: Path, close: b
 async def test_a_body_whose_answer_never_arrived_is_a_retry(tmp_path: Path) -> None:
     """The gateway's connection breaks while its body is on the way to disk."""
     site = site_in(tmp_path)
-    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {TOKEN['Authorization']}\r\n"
     async with site.running():
-        _, writer = await asyncio.open_connection("127.0.0.1", site.plant.push.port)
-        writer.write(f"{head}Content-Length: 18\r\n\r\nboiler pressure=20".encode())
-        await writer.drain()
-        writer.transport.abort()
-
-        async def stored() -> bool:
-            return len(site.samples()) == 1
-
-        await until(stored)
+        await site.push_without_answer(b"boiler pressure=20")
         assert (await site.push(b"boiler pressure=20")).status == 204
         assert len(site.samples()) == 2
         assert len(set(site.samples())) == 1
@@ -140,4 +131,4 @@ async def test_gateway_refused_for_lack_of_room_is_not_silent(tmp_path: Path) ->
             writer.close()
         assert {state for _, state in states} == {"connected"}
         assert 503 in {status for status, _ in states}
-        assert [batch for batch in site.spooled() if isinstance(batch, GapBatch)] == []
+        assert gaps_of(site.spooled()) == []

@@ -25,6 +25,7 @@ from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from ingest.status import SourceStatus
 from ingest.writer.writer import Writer
+from tests.batches import gaps_of
 from tests.database import Database
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.integration.ingest.test_push import site_in
@@ -318,7 +319,7 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
         await asyncio.wait([collecting])
     batches = Spooled(spool.path).read()
     await spool.close()
-    gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps if g.reason == "spool_full"]
+    gaps = [gap for gap in gaps_of(batches) if gap.reason == "spool_full"]
     assert [(g.channel_ids, g.to_time is None) for g in gaps[:2]] == [((0, 1, 2), True), ((0, 1, 2), False)]
     gap = gaps[1]
     times = sorted({t for b in batches if isinstance(b, SampleBatch) for t in b.samples.time.tolist()})
@@ -358,8 +359,7 @@ async def test_opcua_on_a_full_disk_leaves_values_on_the_server(disk: Disk, tmp_
     await spool.close()
     values = {v for b in batches if isinstance(b, SampleBatch) for v in b.samples.value.tolist() if v}
     assert sorted(values) == server.written
-    gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps]
-    assert not [g for g in gaps if g.to_time != g.from_time]
+    assert not [gap for gap in gaps_of(batches) if gap.to_time != gap.from_time]
 
 
 async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:

@@ -17,6 +17,7 @@ from ingest.spool.format import Record, decode
 from ingest.spool.reader import SpoolReader
 from ingest.spool.repair import damaged_files
 from schema.queries import load
+from tests.batches import gaps_of
 from tests.integration.ingest.test_spool_repair import MIB, NAME, overwrite, quiet, recover
 from tests.samples import batch
 
@@ -43,9 +44,7 @@ async def test_running_collector_continues_after_a_repair(tmp_path: Path) -> Non
     taken_again, notes = _recover_later(spool.path)
     channels = {int(b.samples.channel[0]) for b in taken_again if isinstance(b, SampleBatch)}
     lost = set(range(2, 40)) - channels - {int(c) for c in got}
-    gaps = [g for b in taken_again if isinstance(b, GapBatch) for g in b.gaps]
-    gaps += [g for b in taken if isinstance(b.batch, GapBatch) for g in b.batch.gaps]
-    assert not lost or gaps
+    assert not lost or gaps_of([*taken_again, *(spooled.batch for spooled in taken)])
     assert notes["heard:1"] == "39"
 
 
@@ -137,8 +136,7 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
     assert damaged
     assert len(durable) == 400
     assert set(durable) - set(numbers) == set(damaged)
-    gaps = [gap for b in taken.values() if isinstance(b, GapBatch) for gap in b.gaps]
-    assert {gap.reason for gap in gaps} == {"spool_corrupt"}
+    assert {gap.reason for gap in gaps_of(taken.values())} == {"spool_corrupt"}
     assert len(damaged_files(path)) >= 1
     assert (await recover(path))[1] == {f"heard:{lane}": "99" for lane in range(4)}
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from core.batch import Batch, EventBatch, Gap, GapBatch
+from core.batch import Batch, EventBatch, Gap
 from core.errors import SpoolError, SpoolFull
 from core.timestamps import now_us
 from ingest.appender import Notes
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
+from tests.batches import gaps_of
 from tests.memory_appender import MemoryAppender
 
 
@@ -30,7 +31,7 @@ class Disk(MemoryAppender):
 
     def recorded(self) -> list[Gap]:
         """Gaps as they were appended, in order."""
-        return [gap for batch in self.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+        return gaps_of(self.batches)
 
     def rows(self) -> dict[tuple[int | None, int], Gap]:
         """Gaps that the table would have: by channel and start, the last revision."""

@@ -9,10 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from core.batch import STANDBY, Gap, GapBatch
+from core.batch import STANDBY, Gap
 from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.status import SourceStatus
+from tests.batches import gaps_of
 from tests.memory_appender import MemoryAppender
 
 N, BLOCK, SECOND = 5000, 125, 1_000_000
@@ -41,7 +42,7 @@ async def written(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tupl
     writer.stop()
     await running
     assert sum(len(notes) for notes in spool.notes.values()) < 200
-    return spool, [gap for batch in spool.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+    return spool, gaps_of(spool.batches)
 
 
 def at_rest(last: int) -> list[Poll]:

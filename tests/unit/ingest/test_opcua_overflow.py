@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.batch import GapBatch
 from core.config.sources import OpcuaSource, OpcuaTag
 from ingest.gaps import Gaps
 from ingest.opcua.subscription.overflow import NotificationSamples, Overflows, Queue, overflows
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
+from tests.batches import gaps_of
 from tests.memory_appender import MemoryAppender
 
 OVERFLOW = 0x0480
@@ -262,8 +262,7 @@ async def test_overflow_is_a_gap_and_remarked_for_a_while(monkeypatch: pytest.Mo
         flagged = np.full(n, 10 * STEP, np.int64), np.full(n, OVERFLOW, np.uint32)
         message = NotificationSamples(np.array(place, np.uint32), *flagged, 10 * STEP, more=False)
         await recent.record(message, tags, np.full(2, STEP, np.int64), subscription)
-    gaps = [gap for batch in disk.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
-    assert {(gap.channel_ids, gap.reason, gap.from_time, gap.to_time) for gap in gaps} == {
+    assert {(gap.channel_ids, gap.reason, gap.from_time, gap.to_time) for gap in gaps_of(disk.batches)} == {
         ((1, 2), "overflow", STEP, 10 * STEP),
         ((2,), "overflow", STEP, 10 * STEP),
     }

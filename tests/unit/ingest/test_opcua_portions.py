@@ -31,6 +31,7 @@ from ingest.opcua.subscription.subscription_state import Item, Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
+from tests.batches import events_of
 from tests.memory_appender import MemoryAppender
 from tests.waiting import until
 
@@ -102,7 +103,7 @@ async def test_no_notification_of_a_source_overtakes_a_large_one() -> None:
     start = now_us() - 1_000_000
     bodies = [texts(_TEXTS, start), texts(1, start + _TEXTS), texts(_TEXTS, start + _TEXTS + 1)]
     await asyncio.gather(*map(source.publish, bodies))
-    stored = [event.time for batch in spool.batches if isinstance(batch, EventBatch) for event in batch.events]
+    stored = [event.time for event in events_of(spool.batches)]
     assert stored == [*range(start, start + 2 * _TEXTS + 1)]
 
 
@@ -218,6 +219,6 @@ async def test_portions_that_are_on_disk_are_not_stored_again(kind: ChannelKind)
     await source.publish(body)
     assert spools[1].notes["progress"] == "2 1"
     batches = [batch for spool in spools for batch in spool.batches]
-    stored = [event.time for batch in batches if isinstance(batch, EventBatch) for event in batch.events]
+    stored = [event.time for event in events_of(batches)]
     stored += joined(batch.samples for batch in batches if isinstance(batch, SampleBatch)).time.tolist()
     assert stored == [*range(start, start + len(stored))] and len(stored) >= _TEXTS
