@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-import asyncpg
-
 from core.config import processes, token_file
+from core.database import connected
 from core.paths import State
 from core.timestamps import now_us
 from lab.chaos.appliance import plantlog, running_appliance
@@ -203,12 +202,9 @@ async def _trust(plant: PlantProcess, state: State) -> None:
 
 async def gaps_and_quarantine(dsn: str) -> tuple[list[dict[str, object]], int]:
     """The gaps on record, by reason, and the number of rows in quarantine."""
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn, "plantlog chaos") as connection:
         gaps = [dict(row) for row in await connection.fetch(load("chaos")["select_gap_totals"])]
         return gaps, await connection.fetchval(load("chaos")["count_quarantined"])
-    finally:
-        await connection.close()
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

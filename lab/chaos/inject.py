@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import psutil
 
+from core.database import connected
 from core.errors import OperationError
 from core.paths import State
 from lab.chaos.plants import PlantProcess
@@ -124,30 +125,25 @@ async def _simulator_fault(step: Step, targets: Targets) -> AsyncIterator[None]:
     yield
 
 
-async def _connect_owner(targets: Targets) -> asyncpg.Connection[Any]:
+@asynccontextmanager
+async def _owner(targets: Targets) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection to a database that the fault before this one may have stopped: its start is waited for."""
     await wait_until_ready(targets.owner_dsn, _RESTART_SECONDS)
-    return await asyncpg.connect(targets.owner_dsn)
+    async with connected(targets.owner_dsn, "plantlog chaos") as connection:
+        yield connection
 
 
 @asynccontextmanager
 async def _lock(step: Step, targets: Targets) -> AsyncIterator[None]:
-    connection = await _connect_owner(targets)
-    try:
-        async with connection.transaction():
-            await connection.execute(load("chaos")["lock_samples"])
-            yield
-    finally:
-        connection.terminate()
+    async with _owner(targets) as connection, connection.transaction():
+        await connection.execute(load("chaos")["lock_samples"])
+        yield
 
 
 @asynccontextmanager
 async def _terminate(step: Step, targets: Targets) -> AsyncIterator[None]:
-    connection = await _connect_owner(targets)
-    try:
+    async with _owner(targets) as connection:
         await connection.fetch(load("chaos")["terminate_sessions"])
-    finally:
-        connection.terminate()
     yield
 
 

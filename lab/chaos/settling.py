@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
-
-from core.database import FAILURES, connect
+from core.database import FAILURES, connected
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
@@ -56,16 +54,11 @@ def waiting(state: State, us: int, query: str) -> list[str]:
 async def not_stored(reader_dsn: str, us: int) -> list[str]:
     """Describe what the database does not have yet."""
     try:
-        connection = await connect(reader_dsn, "plantlog chaos")
+        async with connected(reader_dsn, "plantlog chaos") as connection:
+            stale_sources = await connection.fetch(load("chaos")["select_stale_sources"], us)
+            open_gaps = await connection.fetchval(load("chaos")["count_open_gaps"])
     except FAILURES as error:
         return [f"the database: {error}"]
-    try:
-        stale_sources = await connection.fetch(load("chaos")["select_stale_sources"], us)
-        open_gaps = await connection.fetchval(load("chaos")["count_open_gaps"])
-    except FAILURES as error:
-        return [f"the database: {error}"]
-    finally:
-        connection.terminate()
     late = [f"{row['channels']} channels of source {row['name']} have no samples since" for row in stale_sources]
     return [*late, *([f"{open_gaps} gaps are open"] if open_gaps else [])]
 
@@ -112,25 +105,19 @@ class RollupResult:
 
 async def closed(dsn: str) -> ClosedMinutes:
     """Minutes that are closed by now."""
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn, "plantlog chaos") as connection:
         (row,) = await connection.fetch(load("chaos")["select_closed_minutes"])
         return ClosedMinutes(row["minutes"], row["rows"])
-    finally:
-        await connection.close()
 
 
 async def wait_until_made(dsn: str, us: int) -> None:
     """Wait until every minute that had begun by ``us`` has rollups. Raises OperationError where it takes too long."""
-    connection = await asyncpg.connect(dsn)
     began = time.monotonic()
-    try:
+    async with connected(dsn, "plantlog chaos") as connection:
         while dirty := await connection.fetchval(load("chaos")["count_dirty_minutes"], us):
             if time.monotonic() - began > _TIMEOUT:
                 raise OperationError(f"{dirty} rows of rollup_dirty are left after {_TIMEOUT:.0f} s")
             await asyncio.sleep(_POLL_SECONDS)
-    finally:
-        await connection.close()
 
 
 async def rollups(
