@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.durations import DURATION_LEGAL, seconds_of
 from core.errors import OperationError
 from core.formatting import wide
@@ -213,12 +213,9 @@ def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict
 async def _request(
     dsn: str, question: Question, arguments: Mapping[str, str], channels: Sequence[str], installation: str
 ) -> Request:
-    connection = await connect(dsn, "plantlog ask")
-    try:
+    async with connected(dsn, "plantlog ask") as connection:
         installation_row = await chosen(connection, installation)
         return await prepare(connection, question, arguments, list(channels) or None, installation_row)
-    finally:
-        connection.terminate()
 
 
 def _run(work: Coroutine[Any, Any, Request]) -> Request:

@@ -5,6 +5,7 @@ that samples are stored in.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
+_SETTINGS = {
+    "jit": "off",
+    "plan_cache_mode": "force_custom_plan",
+    "max_parallel_workers_per_gather": "0",
+    "client_connection_check_interval": "2000",
+}
 _SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
 
 
@@ -55,13 +62,12 @@ def by_label(samples: Samples, labels: Sequence[ChannelLabel]) -> Iterator[tuple
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
     """A session whose statements know their constants (chunks are found by them), take one core, and end with us."""
-    settings = {
-        "jit": "off",
-        "plan_cache_mode": "force_custom_plan",
-        "max_parallel_workers_per_gather": "0",
-        "client_connection_check_interval": "2000",
-    }
-    return await database.connect(dsn, application, settings)
+    return await database.connect(dsn, application, _SETTINGS)
+
+
+def connected(dsn: str, application: str) -> AbstractAsyncContextManager[asyncpg.Connection[Any]]:
+    """The same, inside the block."""
+    return database.connected(dsn, application, _SETTINGS)
 
 
 async def seal_time(connection: asyncpg.Connection[Any], day: date) -> datetime:

@@ -17,7 +17,7 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import begin, microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import connect, hour_digests
+from history.reading.reader import connected, hour_digests
 from history.reading.scope import load_scope, own_scope_number
 from history.seals.partial_digests import ByHour
 from history.seals.proof import NOTHING
@@ -70,8 +70,7 @@ class _Day:
 
 async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> DeletionResult:
     """``dsn``: the owner's. ``dry_run``: only count. Raises OperationError, and deletes nothing then."""
-    connection = await connect(dsn, "plantlog delete")
-    try:
+    async with connected(dsn, "plantlog delete") as connection:
         scope = await load_scope(connection, await own_scope_number(connection, state))
         rows = await connection.fetch(load("evidence")["select_matching_channels"], list(deletion.patterns))
         channels = sorted(scope.select(row["id"] for row in rows))
@@ -86,8 +85,6 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
                     await sealing.amend(chain, day)
             await connection.execute(load("evidence")["lock_packing"])
             return await _delete(connection, state, deletion, channels, dry_run)
-    finally:
-        connection.terminate()
 
 
 async def _delete(

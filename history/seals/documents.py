@@ -11,7 +11,7 @@ import asyncpg
 
 from core.formatting import count
 from core.timestamps import begin
-from history.reading.reader import connect
+from history.reading.reader import connected
 from history.seals.seal_store import SealedDay
 from schema.queries import load
 
@@ -77,8 +77,7 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
 async def altered_files(dsn: str) -> list[str]:
     """Contents of applied configurations that are not those of the SHA-256 in their revision. ``dsn``: the owner's, as
     nobody else may read them."""
-    connection = await connect(dsn, "plantlog verify")
-    try:
+    async with connected(dsn, "plantlog verify") as connection:
         names = {
             sha256: f"{name} of revision {row['revision']} of installation {row['installation']}"
             for row in await connection.fetch(load("evidence")["select_revisions"])
@@ -89,8 +88,6 @@ async def altered_files(dsn: str) -> list[str]:
                 if hashlib.sha256(row["content"]).hexdigest() == row["sha256"]:
                     names.pop(row["sha256"], None)
         return [f"plant.config_file lacks {name}, or has another content" for name in names.values()]
-    finally:
-        connection.terminate()
 
 
 def _changes(sealed: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -21,7 +21,7 @@ from core.errors import DatabaseError
 from core.formatting import change, count
 from core.paths import State
 from history.reading.day_samples import DaySamples
-from history.reading.reader import connect, has_data
+from history.reading.reader import connected, has_data
 from history.reading.scope import Scope, load_scope, own_scope_number
 from history.seals import partial_digests
 from history.seals.keys import Signer, signer, stored_keys
@@ -70,8 +70,7 @@ async def seal_days(
 
     ``progress`` gets lines for people; ``on_backend`` the server's process that works for it.
     """
-    connection = await connect(dsn, "plantlog seal")
-    try:
+    async with connected(dsn, "plantlog seal") as connection:
         on_backend(connection.get_server_pid())
         scope = await load_scope(connection, await own_scope_number(connection, state))
         async with locked(connection, scope.chain) as acquired:
@@ -86,8 +85,6 @@ async def seal_days(
                 if row["after_newest_seal"] or await has_data(connection, day, scope):
                     done.append(await sealing.seal_first(day))
             return done
-    finally:
-        connection.terminate()
 
 
 async def amend_archived_day(state: State, samples: DaySamples) -> bool:

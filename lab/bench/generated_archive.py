@@ -25,7 +25,7 @@ from history.archive.location import Location
 from history.archive.manifest import claim
 from history.archive_days.day import OwnInstallation, archive_day, own_installation
 from history.reading.day_samples import DaySamples
-from history.reading.reader import connect, hour_digests, slices
+from history.reading.reader import connected, hour_digests, slices
 from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
@@ -96,8 +96,7 @@ async def make(dsn: str, folder: Path, plan: ArchivePlan, progress: ProgressCall
     """
     state, location = state_of(folder), Location.at(str(place_of(folder)))
     claim(location, has_days=False)
-    connection = await connect(dsn, "plantlog bench")
-    try:
+    async with connected(dsn, "plantlog bench") as connection:
         await _register(connection, state, plan.channels)
         installation = await own_installation(connection, state)
         scope = await load_scope(connection, 0)  # alone in the database
@@ -113,8 +112,6 @@ async def make(dsn: str, folder: Path, plan: ArchivePlan, progress: ProgressCall
                 _Generated(connection, day, channels, plan.hours, progress),
             )
         await connection.execute(load("bench")["release_days"])
-    finally:
-        await connection.close()
     (folder / _PLAN).write_text(json.dumps(asdict(plan), indent=1) + "\n")
 
 

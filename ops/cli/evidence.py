@@ -41,7 +41,7 @@ def seal(
     as_json: AsJson = False,
 ) -> None:
     """Seal closed days with signed, chained digests. Seals of days with late data are amended."""
-    from history.reading.reader import connect
+    from history.reading.reader import connected
     from history.seals import keys
     from history.seals.seal import seal_days, summary
 
@@ -49,11 +49,8 @@ def seal(
     owner = state.dsn("owner")
 
     async def public_key_in_use() -> keys.Signer:
-        connection = await connect(owner, "plantlog seal")
-        try:
+        async with connected(owner, "plantlog seal") as connection:
             return await (keys.rotate(connection, state) if rotate_key else keys.signer(connection, state, new_key))
-        finally:
-            connection.terminate()
 
     if public_key or rotate_key or new_key:
         key = _run(public_key_in_use())
@@ -89,18 +86,15 @@ def seal(
 
 async def _seal_until(owner: str, before: str | None, day: date | None) -> tuple[datetime, str]:
     """The moment before which days are closed; without ``before`` also in words when the next one will be."""
-    from history.reading.reader import connect, lateness, seal_time
+    from history.reading.reader import connected, lateness, seal_time
 
     now = datetime.now(UTC)
     if before is not None:
         return min(_parse_time("--before", before), now), ""
-    connection = await connect(owner, "plantlog seal")
-    try:
+    async with connected(owner, "plantlog seal") as connection:
         until = now - await lateness(connection)
         first = day or until.date()
         closed_at = await seal_time(connection, first)
-    finally:
-        connection.terminate()
     when = f"can be sealed after {closed_at:%Y-%m-%d %H:%M} UTC"
     if day is not None and closed_at > now:
         raise OperationError(f"{day} is not closed yet; it {when}")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -178,7 +178,16 @@ async def run(
 
 async def connect(dsn: str, name: str, seconds: float) -> Connection:
     """A connection whose statements end within ``seconds``. Raises what the last address failed with."""
-    settings = {
+    return await database.connect(dsn, name, _settings(seconds))
+
+
+def connected(dsn: str, name: str, seconds: float) -> AbstractAsyncContextManager[Connection]:
+    """The same, inside the block."""
+    return database.connected(dsn, name, _settings(seconds))
+
+
+def _settings(seconds: float) -> dict[str, str]:
+    return {
         "statement_timeout": f"{seconds * 1000:.0f}",
         "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
         "idle_in_transaction_session_timeout": "60000",
@@ -188,7 +197,6 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
     }
-    return await database.connect(dsn, name, settings)
 
 
 async def _runs_elsewhere(connection: Connection, job: Job, context: JobContext) -> bool:
@@ -251,11 +259,8 @@ async def _run_unless_stopped(
 async def record_wait(job: Job, context: JobContext, why: str) -> None:
     """Put on record that a job waits. Where that can't be done nothing is on record: the next run will be."""
     with suppress(*_FAILURES):
-        connection = await connect(context.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS)
-        try:
+        async with connected(context.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS) as connection:
             await connection.execute(load("maintenance")["insert_skipped_run"], job.name, why, context.installation)
-        finally:
-            connection.terminate()
 
 
 async def _record_end(connection: Connection, job: Job, installation: UUID, outcome: Outcome, detail: str) -> None:

@@ -16,7 +16,7 @@ from core.errors import DatabaseError, OperationError
 from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
-from ops.maintenance.job import Job, JobContext, JobRun, connect, run
+from ops.maintenance.job import Job, JobContext, JobRun, connected, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import job_context
 from ops.maintenance.retention import RetentionPlan, plan, table_rows
@@ -87,8 +87,8 @@ def _plan_table(now: RetentionPlan) -> Table:
         "unsealed": "keep: not sealed",
         "unarchived": "keep: not archived",
         "open": "keep: not closed",
+        "dirty": "keep: rollups pending",
     }
-    action_texts["dirty"] = "keep: rollups pending"
     for slice_ in now.slices:
         shown.add_row(
             f"{slice_.from_time:%Y-%m-%d}",
@@ -116,22 +116,16 @@ def _plan_summary(now: RetentionPlan) -> str:
 
 
 async def _runs(context: JobContext) -> list[Any]:
-    connection = await connect(context.dsn, "plantlog maintenance", _TIMEOUT)
-    try:
+    async with connected(context.dsn, "plantlog maintenance", _TIMEOUT) as connection:
         names, per_installation = [job.name for job in jobs()], [job.name for job in jobs() if job.per_installation]
         return list(
             await connection.fetch(load("maintenance")["select_runs"], names, per_installation, context.installation)
         )
-    finally:
-        await connection.close()
 
 
 async def _planned(context: JobContext) -> RetentionPlan:
-    connection = await connect(context.dsn, "plantlog retention", _TIMEOUT)
-    try:
+    async with connected(context.dsn, "plantlog retention", _TIMEOUT) as connection:
         return await plan(connection)
-    finally:
-        await connection.close()
 
 
 async def _run_until_done(job: Job, context: JobContext) -> JobRun:
