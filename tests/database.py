@@ -19,7 +19,6 @@ import pytest
 from ops.migration.migrate import create_logins, standard_logins
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.server import Server
-from schema.queries import load
 
 _logins: list[asyncpg.Record] = []  # as the last copy left them
 _used: list[str] = []  # databases of tests that have ended: the next copy drops them, by its own connection
@@ -113,7 +112,7 @@ async def drop(server: str, *names: str) -> None:
 
 async def _drop(connection: asyncpg.Connection, names: Iterable[str]) -> None:
     for name in names:
-        await connection.execute(await connection.fetchval(load("migrate")["format_drop_database"], name))
+        await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 @pytest.fixture(scope="session")
@@ -155,10 +154,9 @@ def template(server: str) -> Iterator[str]:
 
     async def made() -> None:
         await bootstrap(f"{server.rpartition('/')[0]}/{name}", PASSWORDS)
-        connection = await asyncpg.connect(maintenance_dsn(server))
-        await connection.execute(_CLOSE.format(name))
-        await connection.fetch(_LEAVE, name)  # TimescaleDB's scheduler
-        await connection.close()
+        async with connected(maintenance_dsn(server)) as connection:
+            await connection.execute(_CLOSE.format(name))
+            await connection.fetch(_LEAVE, name)  # TimescaleDB's scheduler
 
     asyncio.run(made())
     yield name
@@ -238,15 +236,14 @@ def prepared(
 
 
 async def _copied(server: str, template: str, name: str) -> Database:
-    connection = await asyncpg.connect(maintenance_dsn(server))
-    await _drop(connection, _used)
-    _used.clear()
-    await connection.execute(_COPY.format(template, name))
-    await connection.execute(_PRIVILEGES, template, name)
-    await connection.execute(_SETTINGS, template, name)
     owner_dsn = f"{server.rpartition('/')[0]}/{name}"
-    if await connection.fetch(_LOGINS) != _logins:
-        await create_logins(owner_dsn, standard_logins(PASSWORDS))
-        _logins[:] = await connection.fetch(_LOGINS)
-    await connection.close()
+    async with connected(maintenance_dsn(server)) as connection:
+        await _drop(connection, _used)
+        _used.clear()
+        await connection.execute(_COPY.format(template, name))
+        await connection.execute(_PRIVILEGES, template, name)
+        await connection.execute(_SETTINGS, template, name)
+        if await connection.fetch(_LOGINS) != _logins:
+            await create_logins(owner_dsn, standard_logins(PASSWORDS))
+            _logins[:] = await connection.fetch(_LOGINS)
     return logins_of(owner_dsn)

@@ -85,7 +85,3 @@ SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1);
 -- name: format_create_database
 -- Create database $1.
 SELECT format('CREATE DATABASE %I', $1::text);
-
--- name: format_drop_database
--- Drop database $1 and end its sessions.
-SELECT format('DROP DATABASE IF EXISTS %I WITH (FORCE)', $1::text);
