@@ -68,9 +68,8 @@ class ConformancePlant:
 
     async def copy(self, channel: int, samples: Sequence[Sample]) -> None:
         """Copy samples like the writer, with the writer's role."""
-        connection = await asyncpg.connect(self.database.ingest_dsn)
-        await copy(connection, channel, samples)
-        await connection.close()
+        async with connected(self.database.ingest_dsn) as connection:
+            await copy(connection, channel, samples)
 
     async def write(self, folder: Path, *batches: SampleBatch) -> Writer:
         """Through a spool and the writer; returns it with what it counted."""

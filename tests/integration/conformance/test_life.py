@@ -15,6 +15,7 @@ import pytest
 
 from core.database import FAILURES
 from ops.maintenance.packing import compress_before
+from tests.database import connected
 from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, ConformancePlant
 from tests.sample_tables import DAY, bits, float_of, samples_in_view
 from tests.samples import T0, batch
@@ -31,12 +32,11 @@ async def readers(plant: ConformancePlant) -> AsyncIterator[list[tuple[int, int,
     done = asyncio.Event()
 
     async def read(relation: str) -> None:
-        connection = await asyncpg.connect(plant.database.reader_dsn)
-        while not done.is_set():
-            row = await connection.fetchrow(LOOK.format(relation, CHANNELS))
-            assert row is not None
-            looks.append((row["rows"], row["keys"], row["digest"]))
-        await connection.close()
+        async with connected(plant.database.reader_dsn) as connection:
+            while not done.is_set():
+                row = await connection.fetchrow(LOOK.format(relation, CHANNELS))
+                assert row is not None
+                looks.append((row["rows"], row["keys"], row["digest"]))
 
     channels = f"ARRAY(SELECT generate_series(1, {CHANNELS}))"
     relations = (
@@ -168,11 +168,9 @@ async def test_concurrent_compression_does_no_harm(plant: ConformancePlant) -> N
 async def test_compression_does_not_wait_long_for_sessions_on_a_day(plant: ConformancePlant) -> None:
     """A day that is in use is left for the next call; what was written there stays."""
     await plant.fill()
-    writer = await asyncpg.connect(plant.database.ingest_dsn)
-    async with writer.transaction():
+    async with connected(plant.database.ingest_dsn) as writer, writer.transaction():
         await writer.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)", DAY + timedelta(seconds=1))
         await asyncio.wait_for(plant.compress(), PATIENCE)
-    await writer.close()
     await plant.close_days()
     assert (await plant.look())[0] == 1440 * CHANNELS + 1
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}

@@ -22,7 +22,7 @@ from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.cluster import Cluster
 from ops.postgres.server import Server
-from tests.database import Database
+from tests.database import Database, connected
 from tests.integration.conformance.plant import ConformancePlant
 from tests.sample_tables import DAY, Sample, bits
 
@@ -113,10 +113,8 @@ def test_database_moves_from_apache_to_community_edition(tmp_path: Path, server:
 
 
 async def _version(dsn: str) -> str:
-    connection = await asyncpg.connect(dsn)
-    version = await connection.fetchval("SELECT value FROM plant.setting WHERE key = 'timescaledb_version'")
-    await connection.close()
-    return str(version)
+    async with connected(dsn) as connection:
+        return str(await connection.fetchval("SELECT value FROM plant.setting WHERE key = 'timescaledb_version'"))
 
 
 async def _moved_by_several_at_once(dsn: str) -> None:
@@ -124,13 +122,12 @@ async def _moved_by_several_at_once(dsn: str) -> None:
 
 
 async def _to_rows(dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    await connection.execute(
-        "SELECT public.decompress_chunk(c) FROM public.show_chunks('plant.samples_raw') AS c"
-        " WHERE (SELECT k.is_compressed FROM timescaledb_information.chunks AS k"
-        "        WHERE format('%I.%I', k.chunk_schema, k.chunk_name)::regclass = c)"
-    )
-    await connection.close()
+    async with connected(dsn) as connection:
+        await connection.execute(
+            "SELECT public.decompress_chunk(c) FROM public.show_chunks('plant.samples_raw') AS c"
+            " WHERE (SELECT k.is_compressed FROM timescaledb_information.chunks AS k"
+            "        WHERE format('%I.%I', k.chunk_schema, k.chunk_name)::regclass = c)"
+        )
 
 
 async def _back(plant: ConformancePlant) -> dict[int, list[Sample]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncpg
-
+from tests.database import connected
 from tests.integration.conformance.plant import ConformancePlant
 
 _SAMPLE = "time timestamp with time zone, channel_id integer, value double precision, status integer"
@@ -55,9 +54,8 @@ async def test_both_editions_have_the_same_settings(plant: ConformancePlant) -> 
     assert version == await plant.owner.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
 
     # A replay of old samples may meet any number of columnstored ones.
-    ingest = await asyncpg.connect(plant.database.ingest_dsn)
-    limit = await ingest.fetchval("SHOW timescaledb.max_tuples_decompressed_per_dml_transaction")
-    await ingest.close()
+    async with connected(plant.database.ingest_dsn) as ingest:
+        limit = await ingest.fetchval("SHOW timescaledb.max_tuples_decompressed_per_dml_transaction")
     assert limit == {"apache": "100000", "community": "0"}[plant.edition]
 
 

@@ -15,7 +15,7 @@ from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs, largest_backends
 from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
-from tests.database import Database
+from tests.database import Database, connected
 from tests.waiting import until
 
 _LIFTED = (
@@ -63,9 +63,8 @@ async def test_reader_cannot_create_objects_or_hold_locks(reader: asyncpg.Connec
 
 async def test_other_roles_can_take_locks(database: Database) -> None:
     for dsn in (database.owner_dsn, database.ingest_dsn, database.maintenance_dsn):
-        connection: asyncpg.Connection = await asyncpg.connect(dsn)
-        assert await connection.fetchval("SELECT pg_try_advisory_xact_lock(1)")
-        await connection.close()
+        async with connected(dsn) as connection:
+            assert await connection.fetchval("SELECT pg_try_advisory_xact_lock(1)")
 
 
 async def test_reader_pool_is_not_disturbed(database: Database) -> None:
@@ -152,11 +151,10 @@ async def test_changes_of_the_reader_login_are_undone(
         if job.name in ("readers", "logins"):
             ran = await run(job, site)
             assert ran.outcome == "ok", ran.done.detail
-    reader = await asyncpg.connect(database.reader_dsn)
-    assert await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user") == given
-    assert await reader.fetchval("SHOW statement_timeout") == "5min"
-    assert await reader.fetchval("SHOW work_mem") != "16GB"
-    await reader.close()
+    async with connected(database.reader_dsn) as reader:
+        assert await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user") == given
+        assert await reader.fetchval("SHOW statement_timeout") == "5min"
+        assert await reader.fetchval("SHOW work_mem") != "16GB"
     await owner.execute("COMMENT ON ROLE plantlog_reader IS NULL")
 
 

@@ -16,13 +16,12 @@ async def test_reader_and_ingest_read_all_forms(plant: ConformancePlant) -> None
     await plant.compress()
     await plant.copy(1, [(1, 0, 0)])  # a late one beside the closed form
     for dsn in (plant.database.reader_dsn, plant.database.ingest_dsn):
-        connection = await asyncpg.connect(dsn)
-        assert len(await samples_in_view(connection, 1)) == 2 * 1440 + 1
-        assert len(await samples_between(connection, 1, 0, 86_400_000_000)) == 1440 + 1
-        assert await connection.fetchval("SELECT count(*) FROM plant.samples_named") == CHANNELS * 2880 + 1
-        assert await connection.fetchval("SELECT count(*) FROM plant.coverage WHERE day = $1", DAY) == CHANNELS
-        assert await connection.fetchval("SELECT sum(bytes) FROM plant.storage()") > 0
-        await connection.close()
+        async with connected(dsn) as connection:
+            assert len(await samples_in_view(connection, 1)) == 2 * 1440 + 1
+            assert len(await samples_between(connection, 1, 0, 86_400_000_000)) == 1440 + 1
+            assert await connection.fetchval("SELECT count(*) FROM plant.samples_named") == CHANNELS * 2880 + 1
+            assert await connection.fetchval("SELECT count(*) FROM plant.coverage WHERE day = $1", DAY) == CHANNELS
+            assert await connection.fetchval("SELECT sum(bytes) FROM plant.storage()") > 0
 
 
 _OF_THE_OWNER = (
@@ -61,10 +60,9 @@ async def test_ingest_only_adds_and_the_reader_only_reads(plant: ConformancePlan
 async def test_only_ingest_writes_also_into_a_closed_day(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.compress()
-    reader = await asyncpg.connect(plant.database.reader_dsn)
-    await reader.execute("SET default_transaction_read_only = off")
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await copy(reader, 1, [(1, 0, 0)])
-    await reader.close()
+    async with connected(plant.database.reader_dsn) as reader:
+        await reader.execute("SET default_transaction_read_only = off")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await copy(reader, 1, [(1, 0, 0)])
     await plant.copy(1, [(1, 0, 0)])
     assert len(await samples_in_view(plant.owner, 1)) == 1441

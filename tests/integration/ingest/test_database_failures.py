@@ -20,7 +20,7 @@ from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
-from tests.database import Database, add_channels, add_sources, logins_of
+from tests.database import Database, add_channels, add_sources, connected, logins_of
 from tests.samples import T0, batch
 from tests.spooling import Spooled, spooled
 from tests.waiting import PATIENCE, until
@@ -203,15 +203,14 @@ async def test_serialization_failure(database: Database, owner: asyncpg.Connecti
     transaction = owner.transaction()
     await transaction.start()
     await owner.execute("UPDATE plant.source SET reason = 'the other was first'")
-    looking: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
-    async with writing(tmp_path, database.ingest_dsn, WriterOptions(connections=1, time_out=20.0)):
+    options = WriterOptions(connections=1, time_out=20.0)
+    async with connected(database.owner_dsn) as looking, writing(tmp_path, database.ingest_dsn, options):
         await until_waiting(looking)
         await transaction.commit()
         await until_failed("SerializationError", before)
         await until_rows(owner, 1000)
     assert await owner.fetchval("SELECT state FROM plant.source") == "connected"
     assert await counted(owner, "event") == 1
-    await looking.close()
 
 
 async def test_lock_time_out(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:

@@ -160,20 +160,19 @@ async def test_older_snapshot_refreshes_nothing(
     database: Database, owner: asyncpg.Connection[Any], running: Running
 ) -> None:
     """Refreshing with a snapshot from before a minute was closed would not see its rows, nor make them dirty."""
-    other = await asyncpg.connect(database.owner_dsn)
-    outcomes = []
-    for minute in range(3):
-        await running.send_minute(minute)
-        snapshot = other.transaction(isolation="repeatable_read")
-        await snapshot.start()
-        await other.fetchval("SELECT count(*) FROM plant.rollup_dirty")
-        if minute < 2:
-            await running.close(owner, minute)
-            await running.send(batch([(2, minute * MINUTE_US + 59 * SECOND + 1, 2.0, 0)]))  # late
-        outcomes.append(await other.fetchval("SELECT plant.refresh_closed(now())"))
-        await snapshot.rollback()
-    assert outcomes == [None, None, True]
-    await other.close()
+    async with connected(database.owner_dsn) as other:
+        outcomes = []
+        for minute in range(3):
+            await running.send_minute(minute)
+            snapshot = other.transaction(isolation="repeatable_read")
+            await snapshot.start()
+            await other.fetchval("SELECT count(*) FROM plant.rollup_dirty")
+            if minute < 2:
+                await running.close(owner, minute)
+                await running.send(batch([(2, minute * MINUTE_US + 59 * SECOND + 1, 2.0, 0)]))  # late
+            outcomes.append(await other.fetchval("SELECT plant.refresh_closed(now())"))
+            await snapshot.rollback()
+        assert outcomes == [None, None, True]
     await running.stop()
     await assert_exact(owner)
 
@@ -304,20 +303,20 @@ async def test_minutes_are_exact_under_random_interference(
     done = asyncio.Event()
 
     async def maintenance() -> None:
-        connection = await asyncpg.connect(database.owner_dsn)
-        while not done.is_set():
-            await connection.execute("CALL plant.refresh_rollups()")
-            await _pause(done, some.choice((0.05, 3.0)) * some.random())
-        await connection.close()
+        async with connected(database.owner_dsn) as connection:
+            while not done.is_set():
+                await connection.execute("CALL plant.refresh_rollups()")
+                await _pause(done, some.choice((0.05, 3.0)) * some.random())
 
     async def deletions() -> None:
-        connection = await asyncpg.connect(database.owner_dsn)
-        while not done.is_set():
-            begin = clock.now - some.randrange(1, 90) * SECOND
-            query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
-            await connection.execute(query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND))
-            await _pause(done, 1.5 * some.random())
-        await connection.close()
+        async with connected(database.owner_dsn) as connection:
+            while not done.is_set():
+                begin = clock.now - some.randrange(1, 90) * SECOND
+                query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
+                await connection.execute(
+                    query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND)
+                )
+                await _pause(done, 1.5 * some.random())
 
     others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
     sent: list[SampleBatch] = []

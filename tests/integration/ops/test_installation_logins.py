@@ -86,11 +86,8 @@ def _used(state: State, owner_dsn: str, password: str = "secret") -> Used:
 
 
 async def _fetchval(dsn: str, query: str) -> Any:
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         return await connection.fetchval(query)
-    finally:
-        await connection.close()
 
 
 async def _execute(dsn: str, query: str) -> None:

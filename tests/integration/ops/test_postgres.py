@@ -20,6 +20,7 @@ from ops.appliance.database import Database
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.cluster import provision
 from ops.postgres.server import Server
+from tests.database import connected
 
 
 def test_a_server_without_timescaledb_loaded_says_what_to_do(server: str, tmp_path: Path) -> None:
@@ -57,21 +58,15 @@ def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_pat
 
     async def prepare(dsn: str) -> tuple[str, str, str]:
         await bootstrap(dsn, {"reader": "secret-of-the-test"})
-        connection = await asyncpg.connect(dsn)
-        try:
+        async with connected(dsn) as connection:
             await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('kept', 'push', '')")
             listening = await connection.fetchval("SHOW listen_addresses")
             wal = await connection.fetchval("SHOW wal_compression")
             return listening, wal, await connection.fetchval("SHOW data_checksums")
-        finally:
-            await connection.close()
 
     async def count_sources(dsn: str) -> int:
-        connection = await asyncpg.connect(dsn)
-        try:
+        async with connected(dsn) as connection:
             return int(await connection.fetchval("SELECT count(*) FROM plant.source WHERE name = 'kept'"))
-        finally:
-            await connection.close()
 
     with Server(tmp_path) as private:
         assert asyncio.run(prepare(private.owner_dsn)) == ("127.0.0.1", "lz4", "on")
@@ -106,11 +101,8 @@ def test_server_with_a_taken_port_moves(server: str, tmp_path: Path) -> None:
         path.write_text(re.sub(r":\d+/", f":{taken}/", path.read_text()))
 
     async def own() -> str:
-        connection = await asyncpg.connect(maintenance_dsn(moved.owner_dsn))
-        try:
+        async with connected(maintenance_dsn(moved.owner_dsn)) as connection:
             return str(await connection.fetchval("SHOW port"))
-        finally:
-            await connection.close()
 
     with moved:
         assert asyncio.run(own()) == str(urlsplit(moved.owner_dsn).port) != taken

@@ -56,10 +56,8 @@ async def owner(earlier: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 
 async def _lines(dsn: str) -> set[str]:
-    connection = await asyncpg.connect(dsn)
-    lines = {row["line"] for row in await connection.fetch(_CATALOG)}
-    await connection.close()
-    return lines
+    async with connected(dsn) as connection:
+        return {row["line"] for row in await connection.fetch(_CATALOG)}
 
 
 async def _queries(owner: asyncpg.Connection[Any]) -> list[str]:

@@ -106,16 +106,15 @@ async def test_packing_blocks_nobody(
 async def test_locked_chunk_is_left_for_later(database: Database, owner: asyncpg.Connection[Any]) -> None:
     """As while autovacuum gives its empty pages back."""
     await filled(owner)
-    other = await asyncpg.connect(database.owner_dsn)
-    async with other.transaction(isolation="repeatable_read"):
-        await other.fetchval("SELECT 1 FROM plant.channel LIMIT 1")
-        await compress(owner)  # the chunk stays, for the older view
-    chunk = await owner.fetchval("SELECT c::text FROM public.show_chunks('plant.samples_raw') AS c")
-    dropped = "SELECT plant.drop_packed_chunk($1, $2, $3)"
-    async with other.transaction():
-        await other.execute(f"LOCK TABLE {chunk} IN ACCESS EXCLUSIVE MODE")
-        assert await owner.fetchval(dropped, chunk, DAY, NEXT_DAY) is False
-    await other.close()
+    async with connected(database.owner_dsn) as other:
+        async with other.transaction(isolation="repeatable_read"):
+            await other.fetchval("SELECT 1 FROM plant.channel LIMIT 1")
+            await compress(owner)  # the chunk stays, for the older view
+        chunk = await owner.fetchval("SELECT c::text FROM public.show_chunks('plant.samples_raw') AS c")
+        dropped = "SELECT plant.drop_packed_chunk($1, $2, $3)"
+        async with other.transaction():
+            await other.execute(f"LOCK TABLE {chunk} IN ACCESS EXCLUSIVE MODE")
+            assert await owner.fetchval(dropped, chunk, DAY, NEXT_DAY) is False
     await until(partial(owner.fetchval, dropped, chunk, DAY, NEXT_DAY))  # autovacuum may be at it
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 

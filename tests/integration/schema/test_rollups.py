@@ -28,7 +28,7 @@ from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write
 from ops.maintenance.packing import compress_before, pack_minutes
 from schema.queries import load
-from tests.database import Database, add_channels, add_sources
+from tests.database import Database, add_channels, add_sources, connected
 from tests.expected_rollups import Rollups, rollups
 from tests.sample_tables import DAY_US, HOUR_US
 from tests.unit.history.aggregates_of import Channel, aggregates
@@ -326,10 +326,9 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
     with pytest.raises(asyncpg.InvalidParameterValueError):
         await owner.fetchval("SELECT plant.delete_samples('{1}', '-infinity', 'infinity', ' ')")
     for dsn in (database.reader_dsn, database.ingest_dsn):
-        connection = await asyncpg.connect(dsn)
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await connection.execute("SELECT plant.delete_samples('{1}', '-infinity', 'infinity', 'x')")
-        await connection.close()
+        async with connected(dsn) as connection:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute("SELECT plant.delete_samples('{1}', '-infinity', 'infinity', 'x')")
 
 
 @pytest.mark.slow
@@ -344,21 +343,19 @@ async def test_rollups_are_exact_under_concurrency(database: Database, owner: as
     lanes = [[s for s in samples if s[0] % 4 == lane] for lane in range(4)]
 
     async def writing(lane: Rows) -> None:
-        connection = await asyncpg.connect(database.owner_dsn)
-        await connection.execute(load("write")["create_staging"])
-        for i in range(0, len(lane), 200):
-            again = [some.choice(lane[: i + 200]) for _ in range(40)]
-            await plant.write(connection, lane[i : i + 200] + [(c, at, value + 1, 0) for c, at, value, _ in again])
-        await connection.close()
+        async with connected(database.owner_dsn) as connection:
+            await connection.execute(load("write")["create_staging"])
+            for i in range(0, len(lane), 200):
+                again = [some.choice(lane[: i + 200]) for _ in range(40)]
+                await plant.write(connection, lane[i : i + 200] + [(c, at, value + 1, 0) for c, at, value, _ in again])
 
     async def calling(work: _Work) -> int:
-        connection = await asyncpg.connect(database.owner_dsn)
-        calls = 0
-        while not done:
-            await work(connection)
-            calls += 1
-            await asyncio.sleep(0)
-        await connection.close()
+        async with connected(database.owner_dsn) as connection:
+            calls = 0
+            while not done:
+                await work(connection)
+                calls += 1
+                await asyncio.sleep(0)
         return calls
 
     before = timestamp(DAY_US + hours * HOUR_US)

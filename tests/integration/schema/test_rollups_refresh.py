@@ -53,18 +53,17 @@ async def test_open_minute_stays_dirty_and_is_charted(owner: asyncpg.Connection[
 async def test_second_concurrent_refresh_ends_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
     plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US, 1.0, 0)])
-    first = await asyncpg.connect(database.owner_dsn)
-    async with first.transaction(isolation="repeatable_read"):
-        assert await first.fetchval("SELECT plant.refresh_portion(now())") is True
-        await refresh(owner)
-        assert await dirty(owner) == 1
-    # Its snapshot is older than what the other did meanwhile: it ends too, and breaks nothing.
-    await plant.write(owner, [(1, DAY_US + SECOND, 2.0, 0)])
-    async with first.transaction(isolation="repeatable_read"):
-        await first.fetchval("SELECT 1 FROM plant.rollup_dirty LIMIT 1")
-        await refresh(owner)
-        assert await first.fetchval("SELECT plant.refresh_portion(now())") is None
-    await first.close()
+    async with connected(database.owner_dsn) as first:
+        async with first.transaction(isolation="repeatable_read"):
+            assert await first.fetchval("SELECT plant.refresh_portion(now())") is True
+            await refresh(owner)
+            assert await dirty(owner) == 1
+        # Its snapshot is older than what the other did meanwhile: it ends too, and breaks nothing.
+        await plant.write(owner, [(1, DAY_US + SECOND, 2.0, 0)])
+        async with first.transaction(isolation="repeatable_read"):
+            await first.fetchval("SELECT 1 FROM plant.rollup_dirty LIMIT 1")
+            await refresh(owner)
+            assert await first.fetchval("SELECT plant.refresh_portion(now())") is None
     await assert_exact_after_refresh(owner, plant)
 
 
@@ -165,10 +164,10 @@ async def test_roles_read_rollups(
     await plant.write(owner, [(2, DAY_US, 1.0, 0)])
     await refresh(owner)
     for dsn in (database.reader_dsn, database.ingest_dsn):
-        connection = await asyncpg.connect(dsn)
-        for relation in ("samples_1m", "samples_1h", "states_1m", "states_1h"):
-            assert await connection.fetchval(f"SELECT count(*) FROM plant.{relation} WHERE n > 0") == 1
-        assert len(await connection.fetch("SELECT * FROM plant.series(2, $1, $2)", DAY, DAY + timedelta(days=1))) == 1
-        await connection.close()
+        async with connected(dsn) as connection:
+            for relation in ("samples_1m", "samples_1h", "states_1m", "states_1h"):
+                assert await connection.fetchval(f"SELECT count(*) FROM plant.{relation} WHERE n > 0") == 1
+            points = await connection.fetch("SELECT * FROM plant.series(2, $1, $2)", DAY, DAY + timedelta(days=1))
+            assert len(points) == 1
     await plant.write(ingest, [(2, DAY_US + SECOND, 1.0, 0)])
     assert await dirty(owner) == 1

@@ -15,7 +15,7 @@ from ops.migration.migrate import BASELINE, is_current, migrate, migrations
 from ops.postgres.bootstrap import maintenance_dsn
 from schema import FOLDER
 from schema.queries import load
-from tests.database import Database
+from tests.database import Database, connected
 
 
 @pytest.fixture
@@ -33,11 +33,10 @@ def added_migration(folder: Path, sql: str) -> Path:
 
 
 async def create(dsn: str) -> None:
-    connection = await asyncpg.connect(maintenance_dsn(dsn))
-    await connection.execute(
-        await connection.fetchval(load("migrate")["format_create_database"], dsn.rpartition("/")[2])
-    )
-    await connection.close()
+    async with connected(maintenance_dsn(dsn)) as connection:
+        await connection.execute(
+            await connection.fetchval(load("migrate")["format_create_database"], dsn.rpartition("/")[2])
+        )
 
 
 async def test_concurrent_migrations_apply_each_version_once(empty_database: str) -> None:
@@ -67,9 +66,8 @@ async def test_failed_creation_leaves_nothing(empty_database: str, folder: Path)
     (folder / "tables" / "half.sql").write_text("CREATE TABLE plant.half (); SELECT 1 / 0;")
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrate(empty_database, folder)
-    connection = await asyncpg.connect(empty_database)
-    assert await connection.fetchval("SELECT to_regnamespace('plant')") is None
-    await connection.close()
+    async with connected(empty_database) as connection:
+        assert await connection.fetchval("SELECT to_regnamespace('plant')") is None
     assert await migrate(empty_database) == [m.version for m in migrations()]
 
 

@@ -82,8 +82,7 @@ async def test_classes_are_dropped_one_after_the_other(plant: Maintained, packed
 
 async def test_drop_waits_for_a_writer_that_has_not_committed(plant: Maintained) -> None:
     await plant.job()
-    other = await asyncpg.connect(plant.site.plant.database.owner_dsn)
-    try:
+    async with connected(plant.site.plant.database.owner_dsn) as other:
         transaction = other.transaction()
         await transaction.start()
         await other.execute(
@@ -91,18 +90,13 @@ async def test_drop_waits_for_a_writer_that_has_not_committed(plant: Maintained)
             *(begin(DAY, 9), plant.site.plant.ids["unit/pressure"]),
         )
         dropping = asyncio.create_task(plant.drop())
-        watch = await asyncpg.connect(plant.site.plant.database.owner_dsn)
-        try:
+        async with connected(plant.site.plant.database.owner_dsn) as watch:
             await until(lambda: _done_or(dropping, watch, _WAITS))
             await transaction.commit()
             try:
                 assert await dropping == ["unarchived"]
             except asyncpg.LockNotAvailableError:  # a slow machine: it waits for two seconds
                 assert await plant.drop() == ["unarchived"]
-        finally:
-            await watch.close()
-    finally:
-        await other.close()
     assert len(await plant.stored()) == 681
 
 

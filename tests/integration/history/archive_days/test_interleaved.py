@@ -13,6 +13,7 @@ import pytest
 from core.timestamps import begin
 from history.archive import location as storage
 from ops.maintenance.packing import compress_before
+from tests.database import connected
 from tests.integration.history.archive_maintenance import Key, Maintained
 from tests.integration.history.sealed_plant import BEFORE, DAY
 from tests.sample_tables import HOUR_US, Sample, bits
@@ -106,8 +107,7 @@ class Interleaving:
         await asyncio.gather(self.archive(), self._late_elsewhere(), self._drop_elsewhere())
 
     async def _late_elsewhere(self) -> None:
-        other = await asyncpg.connect(self.plant.site.plant.database.owner_dsn)
-        try:
+        async with connected(self.plant.site.plant.database.owner_dsn) as other:
             for _ in range(3):
                 channel = self.plant.site.plant.ids["other/flow"]
                 new = [(10 * HOUR_US + self.chance.randrange(10**10), bits(2.0), 0)]
@@ -116,8 +116,6 @@ class Interleaving:
                     _BATCH, self.plant.site.plant.source, self.chance.randrange(10**12), _moment(new[0])
                 )
                 self._expect(channel, new)
-        finally:
-            await other.close()
 
     async def _drop_elsewhere(self) -> None:
         other = await asyncpg.connect(self.plant.site.plant.database.owner_dsn)

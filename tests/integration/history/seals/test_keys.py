@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 
-import asyncpg
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from core.errors import OperationError
 from history.seals.keys import key_path, rotate, signer, stored_keys
 from history.standalone import read_keys
+from tests.database import connected
 from tests.integration.history.sealed_plant import SealedPlant, public_key
 
 
@@ -92,8 +92,7 @@ async def test_the_database_keeps_no_private_key(plant: SealedPlant) -> None:
     public_key_is_all = await plant.owner.fetchrow("SELECT * FROM plant.seal_key")
     assert public_key_is_all is None
     await plant.seal()
-    reader = await asyncpg.connect(plant.database.reader_dsn)
-    [row] = await reader.fetch("SELECT public FROM plant.seal_key")
-    await reader.close()
+    async with connected(plant.database.reader_dsn) as reader:
+        [row] = await reader.fetch("SELECT public FROM plant.seal_key")
     pem = public_key(plant, plant.state.root / "key.pem")
     assert read_keys(pem.read_bytes()) == [row["public"].hex()]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs
+from tests.database import connected
 from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 
@@ -115,8 +115,7 @@ async def test_days_that_are_not_sealed_get_no_receipts(plant: SealedPlant) -> N
 
 async def test_what_comes_while_a_day_is_sealed_is_in_the_seal_or_has_a_receipt(plant: SealedPlant) -> None:
     """Sealing waits for a transaction that began before it; one that begins later knows that it is being sealed."""
-    other = await asyncpg.connect(plant.database.owner_dsn)
-    try:
+    async with connected(plant.database.owner_dsn) as other:
         transaction = other.transaction()
         await transaction.start()
         assert await other.fetchval("SELECT plant.sealed_among(ARRAY[$1::date])", DAY) == []
@@ -126,8 +125,6 @@ async def test_what_comes_while_a_day_is_sealed_is_in_the_seal_or_has_a_receipt(
         assert await plant.owner.fetchval("SELECT pg_advisory_unlock(7361023400155)")
         await plant.owner.execute("INSERT INTO plant.seal_progress VALUES ($1, now(), 0, 0, 1)", DAY)
         assert await other.fetchval("SELECT plant.sealed_among(ARRAY[$1::date])", DAY) == [DAY]
-    finally:
-        await other.close()
     await plant.late("unit/flow", [(5 * HOUR_US + 500_000, bits(1.0), 0)])  # it begins to be sealed
     assert await receipts(plant) == ["samples"]
     await plant.seal()

@@ -11,6 +11,7 @@ import pytest
 from core.timestamps import begin, microseconds
 from history.seals.seal import seal_closed, sealed_days
 from history.standalone import rows_before
+from tests.database import connected
 from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant, minute
 from tests.sample_tables import HOUR_US, bits
 
@@ -164,12 +165,9 @@ async def test_seals_cannot_be_changed(plant: SealedPlant) -> None:
 
 
 async def test_only_one_process_seals_at_a_time(plant: SealedPlant) -> None:
-    other = await asyncpg.connect(plant.database.owner_dsn)
-    try:
+    async with connected(plant.database.owner_dsn) as other:
         assert await other.fetchval("SELECT pg_try_advisory_lock(73610235, 1)")
         assert await seal_closed(plant.database.owner_dsn, plant.state, BEFORE) == []
-    finally:
-        await other.close()
     assert len(await seal_closed(plant.database.owner_dsn, plant.state, BEFORE)) == 3
 
 
