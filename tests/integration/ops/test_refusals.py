@@ -22,6 +22,7 @@ from ops.registration import heartbeat
 from ops.registration.redefined_tags import TagDecisions
 from tests.command import plantlog, run
 from tests.database import Database, connected
+from tests.folders import enterable_tmp_path  # noqa: F401  (a fixture)
 from tests.integration.ops.test_service_install import refusal, systemd
 from tests.integration.ops.test_up_registered import state
 from tests.ports import free_ports
