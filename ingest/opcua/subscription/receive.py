@@ -265,7 +265,8 @@ class Receiver:
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(times - message.arrival)))
             self.clocks.observe_samples(int(times[nearest]), publish_time, message.arrival)
-            if prolonged := await self.times.prove_end(times, last[continues], publish_time, message.arrival):
+            arguments = message.position[continues], times, last[continues], publish_time, message.arrival
+            if prolonged := await self.times.prove_end(*arguments):
                 self.expect_unchanged(*prolonged, self._tracking.tags.ids.tolist())
                 await self._gaps.flush_or_raise()
             if subscription.published:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.batch import Int64s
+from core.batch import Int64s, UInt32s
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.gaps import Gaps
@@ -68,9 +68,12 @@ class SourceTimes:
         oldest, newest = self._spool.limits.bounds(now)
         return time if oldest <= time <= newest else now
 
-    async def prove_end(self, time: Int64s, last: Int64s, publish_time: int, arrival: int) -> tuple[int, int] | None:
+    async def prove_end(
+        self, position: UInt32s, time: Int64s, last: Int64s, publish_time: int, arrival: int
+    ) -> tuple[int, int] | None:
         """The first new samples (µs) after an outage prove its end, or that the clock of samples was set meanwhile.
 
+        ``position``, ``last``: the channel of each, and the time (µs) of its sample before.
         (from, to) µs of the outage, if it was longer: the rest of it is recorded, and to be flushed.
         """
         unproven = self._unproven_end
@@ -80,9 +83,9 @@ class SourceTimes:
         if not is_new.any():
             return None
         limit = round(self._skew_limit * 1e6)
-        shifts = time[is_new] - unproven.end - self._since_end(unproven, publish_time, arrival)
-        by_our_clock = np.abs(time[is_new] - arrival) <= limit  # then others have clocks of their own, or are old
-        shift = int((shifts[by_our_clock] if by_our_clock.any() else shifts).max())
+        by_our_clock = is_new & (np.abs(time - arrival) <= limit)  # then others have clocks of their own, or are old
+        relevant = by_our_clock if by_our_clock.any() else is_new
+        shift = int(time[relevant].max()) - unproven.end - self._since_end(unproven, publish_time, arrival)
         if unproven.back and unproven.back / 2 < shift < -limit:
             return None  # it may be from within the outage
         self._unproven_end = None
@@ -91,7 +94,9 @@ class SourceTimes:
             self._clocks.observe("server", publish_time, arrival)
             self._clocks.observe_samples(int(time[is_new].max()), publish_time, arrival)
             return None
-        prolonged = unproven.end + shift
+        # A new item begins with the value that the server has then: it is from before the end.
+        begins = np.unique(position[relevant], return_index=True)[1]
+        prolonged = max(unproven.end + shift, int(time[relevant][begins].max()))
         if shift <= limit or not self._gaps.ends_with(prolonged):
             return None
         await self._gaps.record(unproven.end, prolonged, unproven.reason, "the server's clock was set forward")

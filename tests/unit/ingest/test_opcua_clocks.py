@@ -8,9 +8,13 @@ import pytest
 from core.batch import Event
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us
+from ingest.gaps import Gaps
 from ingest.opcua.subscription.clocks import ClockSkew
+from ingest.opcua.subscription.source_times import SourceTimes
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.tracking import ChannelTracking
+from ingest.status import SourceStatus
+from tests.memory_appender import MemoryAppender
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND
@@ -144,3 +148,21 @@ def test_messages_from_before_a_session_prove_nothing_of_the_clocks() -> None:
     assert skew.first_after(now) == (now, True)
     skew.observe_message(now, now + 3 * SECOND)
     assert skew.first_after(now)[1] is False, "its clock is behind"
+
+
+async def test_gap_ends_with_the_values_that_a_server_begins_with_where_its_clock_was_set_forward() -> None:
+    """They are from before the end of the outage, however much later the first message was published."""
+    spool, clocks, hour = MemoryAppender(), ClockSkew(5.0), 3600 * SECOND
+    gaps = Gaps(SourceStatus(1, "s", "opcua", "", 2), spool)
+    times = SourceTimes(clocks, spool, gaps, 0, 5.0)
+    ended = now_us()
+    begin = ended - 60 * SECOND
+    for clock in ("server", "source"):
+        clocks.observe(clock, begin, begin)
+    await gaps.open(begin, "disconnected", "")
+    await gaps.close(times.end_outage(ended + hour, begin, "disconnected"))
+    initial = np.array([ended - 2 * SECOND, ended - SECOND]) + hour
+    arguments = np.arange(2, dtype=np.uint32), initial, np.full(2, begin), ended + hour + 3 * SECOND
+    assert await times.prove_end(*arguments, ended + 3 * SECOND) == (begin, initial[1])
+    await gaps.flush_or_raise()
+    assert max(gap.to_time or 0 for gap in spool.gaps()) == initial[1]
