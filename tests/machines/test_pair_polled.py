@@ -88,11 +88,13 @@ async def test_a_take_over_leaves_no_hole(database: Database, tmp_path: Path, lo
     async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 30)
+        await until_stored(database, device.polls[1][0])
         first.kill()
         if lost == "disk":
             await device.end(1)
             shutil.rmtree(first.folder)
         await until(lambda: len(device.polls[2]) > 80)
+        await until(lambda: holds(database, 2))  # else the former holder gets the lease again
         if lost == "writer":  # the former holder is the standby, and drops what it has read meanwhile
             first.start()
             await device.end(1)
