@@ -9,11 +9,12 @@
 -- covered_percent is the share of time without gaps, quarantined samples and unrecorded silence. expected is the
 -- number of samples of a polled channel: stored plus missing. A device that is slower than its interval covers the
 -- time but misses samples; its regular gaps are left out, as in chart_gaps, and the reason is poll_stretched.
--- not_yet_read is the time from a channel's configuration to its first value. time_stands_still is the time from the
--- first value with a repeated timestamp, which is not stored, to the next sample. A pushed or imported channel has no
--- interval, but its own usual distance of samples: a silence longer than usual_seconds, which is five times what 90 %
--- of its distances do not exceed, is unrecorded. It takes 20 distances in the interval, or with the time of lookback
--- before it. If there are fewer, covered_percent is NULL: nobody knows.
+-- not_yet_read is the time from a channel's configuration to its first value or gap, or until now, also before the
+-- first start of its collector. time_stands_still is the time from the first value with a repeated timestamp, which is
+-- not stored, to the next sample. A pushed or imported channel has no interval, but its own usual distance of samples:
+-- a silence longer than usual_seconds, which is five times what 90 % of its distances do not exceed, is unrecorded. It
+-- takes 20 distances in the interval, or with the time of lookback before it. If there are fewer, covered_percent is
+-- NULL: nobody knows.
 -- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
 -- Portions: channel
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
@@ -95,11 +96,11 @@ pieces AS MATERIALIZED (
     WHERE greatest(t.from_time, since) < least(t.to_time, now(), until)
 ),
 heard AS (
-    SELECT sp.channel_id, sp.expected, sp.began, least(sp.first_time, min(p.from_time)) AS first_time
+    SELECT sp.channel_id, sp.expected, sp.began, least(sp.first_time, min(p.from_time), sp.ends) AS first_time
     FROM spans AS sp
     LEFT JOIN pieces AS p ON p.channel_id = sp.channel_id AND p.to_time > sp.began
     WHERE sp.configured_at IS NOT NULL AND NOT sp.pushed
-    GROUP BY sp.channel_id, sp.expected, sp.began, sp.first_time
+    GROUP BY sp.channel_id, sp.expected, sp.began, sp.first_time, sp.ends
 ),
 not_yet_read AS (
     SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, h.began AS from_time, h.first_time AS to_time

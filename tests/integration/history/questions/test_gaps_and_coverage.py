@@ -106,8 +106,12 @@ async def test_channel_without_any_sample_is_not_covered(recorded: Recording) ->
     await recorded.channel("explained", configured=400)
     await recorded.gap("explained", 400, None)
     rows = await recorded.ask("gaps_and_coverage", at(0), at(1000), complete=True)
-    found = {r["channel"]: (r["covered_percent"], r["unrecorded"], r["unrecorded_seconds"]) for r in rows}
-    assert found == {"never": (0, 1, 600), "quiet": (100, 0, 0), "explained": (0, 0, 0)}
+    columns = ("covered_percent", "missing_seconds", "unrecorded_seconds", "reasons")
+    assert {r["channel"]: tuple(r[c] for c in columns) for r in rows} == {
+        "never": (0, 600, 0, "not_yet_read"),  # as before the first start of its collector
+        "quiet": (100, 0, 0, ""),
+        "explained": (0, 600, 0, "disconnected"),
+    }
 
 
 async def test_time_before_the_first_sample_is_missing_since_configuration(
