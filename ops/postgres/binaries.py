@@ -26,7 +26,7 @@ from ops.postgres import packages
 CACHE = "PLANTLOG_CACHE"
 PGBACKREST, PG_AUTOCTL = "pgbackrest", "pg_autoctl"
 _PACKAGES_OF = {
-    "postgres": ("postgresql-17", "postgresql-17-timescaledb"),
+    "postgres": ("postgresql-17", "postgresql-17-timescaledb", "libc-bin"),  # libc-bin: the locale
     PGBACKREST: ("pgbackrest",),
     PG_AUTOCTL: ("pg-auto-failover-cli", "postgresql-17-auto-failover"),
 }
@@ -38,6 +38,7 @@ _SYSTEM_CACHE = Path("/var/cache/plantlog")
 _REMEMBERED = Path("run/cache")  # the path, in the state folder
 _FORM = "postgresql-17_*"
 _ACCOUNT = "plantlog-postgres"
+_NEEDED_MB = 250  # packages, and what is unpacked of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +154,15 @@ def _install(cache: Path, progress: Callable[[str], None]) -> Binaries:
     """Whole or not at all."""
     if not (_ZONES / "UTC").exists():
         raise OperationError(f"PostgreSQL needs the time zones in {_ZONES}: install the package tzdata")
-    origin = bundle.in_use() or "a mirror of Debian (44 MB)"
-    progress(f"fetching PostgreSQL 17 with TimescaleDB from {origin}")
     for former in cache.glob(".partial-*"):  # of one that was killed
         shutil.rmtree(former)
+    if (free_mb := shutil.disk_usage(cache).free // 1024**2) < _NEEDED_MB:
+        raise OperationError(
+            f"{cache} has {free_mb} MB free, and PostgreSQL needs {_NEEDED_MB}: free some space, or set {CACHE} to a "
+            "folder on another disk"
+        )
+    origin = bundle.in_use() or "a mirror of Debian (44 MB)"
+    progress(f"fetching PostgreSQL 17 with TimescaleDB from {origin}")
     with TemporaryDirectory(prefix=".partial-", dir=cache) as folder:
         files = packages.download(PACKAGES, Path(folder))
         [server] = [file.name for file in files if file.name.startswith("postgresql-17_")]
