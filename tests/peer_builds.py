@@ -90,6 +90,24 @@ def open62541() -> list[str]:
     return [str(_built("open62541-server", [source], build) / "opcua-server")]
 
 
+def root_of_1_0() -> Path:
+    """The root file system that 1.0 ran PostgreSQL in, without what it does not need: debootstrap takes minutes."""
+
+    def build(folder: Path) -> None:
+        with TemporaryDirectory() as work:
+            names = ("dash", "libc-bin", "postgresql-17", "postgresql-17-timescaledb")
+            packages.unpack(packages.download(names, Path(work)), folder)
+        for name in ("bin", "lib", "lib64"):
+            if not (folder / name).exists():
+                (folder / name).symlink_to(f"usr/{name}")
+        for name in ("dev", "proc", "tmp", "var/lib/postgresql"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "etc" / "passwd").touch()
+        shutil.copytree("/usr/share/zoneinfo", folder / "usr/share/zoneinfo", symlinks=True)
+
+    return _built("root-of-1.0", [], build)
+
+
 def open62541_conditions() -> list[str]:
     """The command of open62541's server with conditions, by a library that is built with them."""
     source, conditions = _FOLDER / "opcua-server.c", _FOLDER / "opcua-conditions.h"

@@ -16,6 +16,7 @@ from core.paths import CHECKOUT, State
 from core.timestamps import now_us
 from ops.appliance import orphans
 from tests.e2e.appliance import Appliance
+from tests.peer_builds import root_of_1_0
 from tests.ports import free_ports
 from tests.processes import command_line, environment
 
@@ -51,7 +52,7 @@ def appliance(earlier: Path, tmp_path: Path) -> Iterator[Appliance]:
     appliance = Appliance(tmp_path / "state")
     command = [str(earlier / "plantlog"), "up", "--channels", str(RATE * 11 // 10), "--port", str(free_ports(13))]
     try:
-        environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
+        environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root), "PLANTLOG_ROOTFS": str(root_of_1_0())}
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
         assert run.returncode == 0, run.stdout + run.stderr
         yield appliance
