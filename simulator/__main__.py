@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import urllib.error
@@ -19,7 +20,7 @@ from core.errors import OperationError, PlantlogError
 from core.timestamps import iso, now_us
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
-from simulator.plants import LoadPlant
+from simulator.plants import LoadPlant, ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import SimPlant
 from simulator.truth import MAX_BYTES
@@ -77,6 +78,13 @@ def _arguments() -> argparse.ArgumentParser:
     plant_options.add_argument(
         "--hz", type=float, default=1.0, help="load test: values per second and channel; default: 1"
     )
+    plant_options.add_argument(
+        "--replay", type=Path, help="replay a CSV file, or a .dat file with --columns; its columns are the tags"
+    )
+    plant_options.add_argument("--columns", type=Path, help="CSV file with the column names of the --replay file")
+    plant_options.add_argument(
+        "--replay-period", type=_duration, default=1.0, help='time between rows, such as "500ms"; default: 1s'
+    )
     security = plant_options.add_mutually_exclusive_group()
     security.add_argument(
         "--secure", action="store_true", default=None, help="OPC UA with certificates; default, except for load tests"
@@ -92,6 +100,10 @@ def _arguments() -> argparse.ArgumentParser:
         help="folder for ground truth and certificates; default: %(default)s",
     )
     run.add_argument("--control-port", type=int, default=9100, help="port for faults and status; default: %(default)s")
+    run.add_argument("--speed", type=float, default=1.0, help="speed factor of plant time; default: 1")
+    run.add_argument(
+        "--jitter", type=_duration, default=0.0, help="maximum difference of source times within a cycle; default: none"
+    )
     run.add_argument(
         "--history", type=int, help="history length per OPC UA node, in values; default: 2000, for load tests 0"
     )
@@ -101,6 +113,7 @@ def _arguments() -> argparse.ArgumentParser:
         default=MAX_BYTES,
         help="maximum size of a file of the ground truth, of which two are kept; default: %(default)s",
     )
+    run.add_argument("--no-truth", action="store_true", help="do not record the ground truth")
     run.set_defaults(run=lambda arguments: asyncio.run(_run(arguments)))
     export_parser = commands.add_parser(
         "export", parents=[plant_options], help="write the configuration of the plant: plant.toml and tag lists"
@@ -142,6 +155,8 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _plant(arguments: argparse.Namespace) -> SimPlant:
+    if arguments.replay is not None:
+        return ReplayPlant(arguments.replay, arguments.columns, arguments.replay_period)
     if arguments.channels is not None:
         if not 1 <= arguments.channels <= 1_000_000 or not 0 < arguments.hz <= _MOST_HZ:
             raise OperationError(f"--channels: legal 1 to 1000000; --hz: legal above 0, to {_MOST_HZ}")
@@ -153,14 +168,29 @@ def _secure(arguments: argparse.Namespace) -> bool:
     return arguments.channels is None if arguments.secure is None else bool(arguments.secure)
 
 
+def _duration(text: str) -> float:
+    """Seconds, from ``500ms`` as in plant.toml, or from a number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}; legal: a duration such as 500ms, 1s, 2m")
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
 async def _run(arguments: argparse.Namespace) -> None:
     from core.servers import http
     from simulator.simulation import Simulator, control_application
 
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)  # else it takes a third of the time in which asyncua makes nodes
-    plant, secure = _plant(arguments), _secure(arguments)
-    simulator = Simulator(plant, arguments.state, secure, arguments.truth_bytes, arguments.history)
+    simulator = Simulator(
+        _plant(arguments),
+        arguments.state,
+        _secure(arguments),
+        arguments.speed,
+        0 if arguments.no_truth else arguments.truth_bytes,
+        arguments.jitter,
+        arguments.history,
+    )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -52,18 +52,19 @@ def export(
         "",
     ]
     opcua = [tag for tag in plant.tags if tag.opcua is not None]
-    slowest = max(tag.period for tag in opcua)
-    lines += [
-        "[[source]]",
-        f'name = "{plant.name}-opcua"',
-        'kind = "opcua"',
-        f'address = "opc.tcp://{host}:{opcua_port}/plantlog/simulator"',
-        "insecure = false" if secure else "insecure = true  # for load tests only",
-        f'publishing_interval = "{_duration(min(slowest, _PUBLISHING))}"',
-        'tags = "tags/opcua.csv"',
-        "",
-    ]
-    _write(folder / "tags" / "opcua.csv", _OPCUA_COLUMNS, [_opcua_row(tag) for tag in opcua])
+    if opcua:
+        slowest = max(tag.period for tag in opcua)
+        lines += [
+            "[[source]]",
+            f'name = "{plant.name}-opcua"',
+            'kind = "opcua"',
+            f'address = "opc.tcp://{host}:{opcua_port}/plantlog/simulator"',
+            "insecure = false" if secure else "insecure = true  # for load tests only",
+            f'publishing_interval = "{_duration(min(slowest, _PUBLISHING))}"',
+            'tags = "tags/opcua.csv"',
+            "",
+        ]
+        _write(folder / "tags" / "opcua.csv", _OPCUA_COLUMNS, [_opcua_row(tag) for tag in opcua])
     for number, (device, indices) in enumerate(devices(plant.tags).items()):
         members = [plant.tags[i] for i in indices]
         lines += [

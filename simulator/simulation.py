@@ -33,23 +33,34 @@ _WRITES_PER_PAUSE = 250  # values between two turns of the event loop
 
 
 class Simulator:
-    """Runs a plant, which has tags of OPC UA, until stopped."""
+    """Runs a plant until stopped.
+
+    ``truth_bytes``: maximum size of a file of the ground truth; 0: none is recorded. ``jitter`` (s): maximum age of a
+    source time relative to its cycle.
+    """
 
     def __init__(
         self,
         plant: SimPlant,
         state: Path,
         secure: bool,
-        truth_bytes: int = MAX_BYTES,  # of a file of the ground truth
+        speed: float,
+        truth_bytes: int = MAX_BYTES,
+        jitter: float = 0.0,
         history: int | None = None,
     ) -> None:
         self.plant = plant
         tags = plant.tags
         self.faults = Faults(tags)
         self.published = 0
-        self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us(), truth_bytes)
-        self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)
-        self._publisher = Publisher(plant, self._server, self.faults, self._truth)
+        self._speed = speed
+        self._truth = None
+        if truth_bytes:
+            self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us(), truth_bytes)
+        self._server = self._publisher = None
+        if any(tag.opcua is not None for tag in tags):
+            self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)
+            self._publisher = Publisher(plant, self._server, self.faults, self._truth, jitter)
         self._registers = {name: Registers(tags, members) for name, members in devices(tags).items()}
         self.devices = [
             ModbusDevice(n, r, self.faults, self._answered, self._register_written) for n, r in self._registers.items()
@@ -66,10 +77,11 @@ class Simulator:
             self._update_registers(values, texts)
             for number, device in enumerate(self.devices):
                 await device.start(host, modbus_port + number)
-            await self._server.build(host, opcua_port)
-            first = await self._publisher.publish(self._publisher.tags, values, texts)
-            await self._server.start(host, opcua_port)
-            self.published += first
+            if self._server is not None and self._publisher is not None:
+                await self._server.build(host, opcua_port)
+                first = await self._publisher.publish(self._publisher.tags, values, texts)
+                await self._server.start(host, opcua_port)
+                self.published += first
             watching = asyncio.create_task(self._watch_faults())
             log.info("serving %d tags: OPC UA on %d, Modbus from %d", len(self.plant.tags), opcua_port, modbus_port)
             await self._cycle(stop)
@@ -79,17 +91,20 @@ class Simulator:
                 await asyncio.wait([watching])
             for device in self.devices:
                 await device.stop()
-            await self._server.stop()
-            self._truth.close()
+            if self._server is not None:
+                await self._server.stop()
+            if self._truth is not None:
+                self._truth.close()
 
     async def _cycle(self, stop: asyncio.Event) -> None:
         due, tick = time.monotonic(), 0
         while not stop.is_set():
             async with self._publishing:
-                self.plant.step(self.plant.tick)
+                self.plant.step(self.plant.tick * self._speed)
                 values, texts = self._read_sensors()
                 self._update_registers(values, texts)
-                self.published += await self._publisher.publish(self._publisher.due(tick), values, texts)
+                if self._publisher is not None:
+                    self.published += await self._publisher.publish(self._publisher.due(tick), values, texts)
             tick += 1
             due += self.plant.tick
             wait = due - time.monotonic()
@@ -121,6 +136,8 @@ class Simulator:
         registers = self._registers[device]
         tags = registers.covered(table, start, count)
         self.published += len(tags)
+        if self._truth is None:
+            return
         at = now_us()
         texts = [int(i) for i in tags if int(i) in registers.texts] if registers.texts else []
         for i in texts:
@@ -139,7 +156,8 @@ class Simulator:
         """An OPC UA client wrote a set point: publish it immediately, so that the client reads what it wrote."""
         async with self._publishing:
             self.plant.write(self.plant.tags[tag].signal, value)
-            self.published += await self._publisher.publish(np.array([tag]), *self._read_sensors())
+            if self._publisher is not None:
+                self.published += await self._publisher.publish(np.array([tag]), *self._read_sensors())
 
     async def _watch_faults(self) -> None:
         refused = forgotten = False
@@ -151,19 +169,20 @@ class Simulator:
                     device.close_connections()
                 if garbles and self.faults.get(device.name, "garbage"):
                     device.garble()
-            now_refused = self.faults.get("opcua", "close_connections") is not None
-            if now_refused != refused:
-                refused = now_refused
-                await self._server.refuse(refused)
-            now_forgotten = self.faults.get("opcua", "forget_subscriptions") is not None
-            if now_forgotten and not forgotten:
-                await self._server.forget()
-            forgotten = now_forgotten
-            lost = self.faults.get("opcua", "lose_messages")
-            self._server.transit.loss = "no" if lost is None else "gone" if lost.value else "sent again"
-            if garbles and self.faults.get("opcua", "garbage"):
-                self._server.garble()
-            self._server.pause(self.faults.get("opcua", "stop_answering") is not None)
+            if self._server is not None:
+                now_refused = self.faults.get("opcua", "close_connections") is not None
+                if now_refused != refused:
+                    refused = now_refused
+                    await self._server.refuse(refused)
+                now_forgotten = self.faults.get("opcua", "forget_subscriptions") is not None
+                if now_forgotten and not forgotten:
+                    await self._server.forget()
+                forgotten = now_forgotten
+                lost = self.faults.get("opcua", "lose_messages")
+                self._server.transit.loss = "no" if lost is None else "gone" if lost.value else "sent again"
+                if garbles and self.faults.get("opcua", "garbage"):
+                    self._server.garble()
+                self._server.pause(self.faults.get("opcua", "stop_answering") is not None)
             garbled = time.monotonic() if garbles else garbled
             await asyncio.sleep(_FAULT_LOOK)
 
@@ -176,12 +195,22 @@ class Publisher:
     that no tag ever has two values at the same time.
     """
 
-    def __init__(self, plant: SimPlant, server: OpcuaServer, faults: Faults, truth: TruthWriter) -> None:
+    def __init__(
+        self,
+        plant: SimPlant,
+        server: OpcuaServer,
+        faults: Faults,
+        truth: TruthWriter | None,
+        jitter: float = 0.0,  # s, maximum age of a value relative to its cycle
+        seed: int = 0,
+    ) -> None:
         tags = plant.tags
         self._plant = plant
         self._server = server
         self._faults = faults
         self._truth = truth
+        self._jitter = round(jitter * 1e6 / 2)  # in steps of 2 µs
+        self._random = np.random.default_rng(seed)
         self.tags = np.array([i for i, tag in enumerate(tags) if tag.opcua is not None], np.int64)
         periods = np.array([tags[i].period for i in self.tags])
         self._ticks = np.maximum(1, np.round(periods / plant.tick)).astype(np.int64)
@@ -210,11 +239,12 @@ class Publisher:
         is_text = self._is_text[tags]
         for k in np.flatnonzero(is_text).tolist():
             self._shown_texts[int(tags[k])] = texts[int(tags[k])]
-        numbers = ~is_text
-        self._truth.numbers("opcua", tags[numbers], times[numbers], shown[numbers], status[numbers])
-        for k in np.flatnonzero(is_text).tolist():
-            tag = int(tags[k])
-            self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
+        if self._truth is not None:
+            numbers = ~is_text
+            self._truth.numbers("opcua", tags[numbers], times[numbers], shown[numbers], status[numbers])
+            for k in np.flatnonzero(is_text).tolist():
+                tag = int(tags[k])
+                self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
         if self._server.publishes_in_bulk:
             self._server.publish(Samples(tags.astype(np.int32), times, shown, status))
             return len(tags)
@@ -231,7 +261,9 @@ class Publisher:
         return due
 
     def _times(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
-        times: NDArray[np.int64] = np.maximum(now_us() & ~1, self._time[tags] + 2)
+        cycle = now_us() & ~1
+        older = 2 * self._random.integers(0, self._jitter, len(tags)) if self._jitter else 0
+        times: NDArray[np.int64] = np.maximum(cycle - older, self._time[tags] + 2)
         self._time[tags] = times
         jump = self._faults.get("opcua", "clock_jump")
         return times if jump is None else times + int(jump.value * 1e6) | 1

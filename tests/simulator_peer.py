@@ -63,7 +63,7 @@ async def _main() -> None:
     plant = CountingPlant(via, prefix, int(count), float(milliseconds) / 1000)
     stop = asyncio.Event()
     running = asyncio.create_task(
-        Simulator(plant, Path(folder), secure=True).run("127.0.0.1", int(port), int(port), stop)
+        Simulator(plant, Path(folder), secure=True, speed=1.0).run("127.0.0.1", int(port), int(port), stop)
     )
     while not running.done() and not listens(int(port)):
         await asyncio.sleep(0.05)

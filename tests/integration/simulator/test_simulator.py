@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, until
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
-    simulator = Simulator(DemoPlant(1), tmp_path, secure=False)
+    simulator = Simulator(DemoPlant(1), tmp_path, secure=False, speed=1.0)
     first, stop = free_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", first, first + 1, stop))
     try:

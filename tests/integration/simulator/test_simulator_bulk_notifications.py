@@ -23,7 +23,7 @@ _BAD = 0x80320000
 
 def running(folder: Path) -> AbstractAsyncContextManager[Running]:
     plant = LoadPlant(_CHANNELS * 11 // 10, 20.0)
-    return test_simulator_run.running(folder, simulator=Simulator(plant, folder, False, history=0))
+    return test_simulator_run.running(folder, simulator=Simulator(plant, folder, False, 1.0, history=0))
 
 
 async def test_a_subscriber_gets_all_that_the_truth_says(tmp_path: Path) -> None:

@@ -66,8 +66,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, secure: bool = False, simulator: Simulator | None = None) -> AsyncIterator[Running]:
-    simulator = simulator or Simulator(ScenarioPlant(1, []), folder, secure)
+async def running(
+    folder: Path, secure: bool = False, jitter: float = 0.0, simulator: Simulator | None = None
+) -> AsyncIterator[Running]:
+    simulator = simulator or Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
     try:
@@ -136,14 +138,16 @@ async def test_subscriber_gets_exactly_the_truth(tmp_path: Path) -> None:
     assert any(value == 7.5 for (name, _), (value, _) in seen.values.items() if name == "tankfarm.tank1.level_sp")
 
 
-async def test_values_of_a_cycle_share_a_time(tmp_path: Path) -> None:
-    async with running(tmp_path) as plant:
-        before = plant.simulator.published
-        await until(lambda: plant.simulator.published > before + 150)
-    rows = plant.truth().rows["opcua"]
-    assert len(np.unique(rows["time"])) < len(rows) / 5
-    for tag in np.unique(rows["tag"]):
-        assert (np.diff(rows["time"][rows["tag"] == tag]) > 0).all()
+async def test_values_of_a_cycle_share_a_time_without_jitter(tmp_path: Path) -> None:
+    for jitter, alike in ((0.0, True), (0.05, False)):
+        folder = tmp_path / str(jitter)
+        async with running(folder, jitter=jitter) as plant:
+            before = plant.simulator.published
+            await until(lambda plant=plant, before=before: plant.simulator.published > before + 150)
+        rows = plant.truth().rows["opcua"]
+        assert (len(np.unique(rows["time"])) < len(rows) / 5) == alike
+        for tag in np.unique(rows["tag"]):
+            assert (np.diff(rows["time"][rows["tag"] == tag]) > 0).all()
 
 
 async def test_cut_connection_loses_no_subscription_and_no_value(tmp_path: Path) -> None:
@@ -175,7 +179,7 @@ async def _answers(address: str) -> bool:
 async def test_silence_fault_affects_old_and_new_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as plant, Client(plant.opcua, timeout=PATIENCE) as client:
         plant.simulator.faults.add("opcua", "stop_answering", 60)
-        await until(lambda: plant.simulator._server._relay.silent)
+        await until(lambda: plant.simulator._server._relay.silent)  # type: ignore[union-attr]
         asked = asyncio.create_task(client.get_node(SET_POINT).read_value())
         assert not await _answers(plant.opcua)
         assert not asked.done()
@@ -331,6 +335,7 @@ async def test_simulator_control_lists_valid_values(tmp_path: Path) -> None:
 SHAPES = {
     "demo": (["--scenario", "leak@5"], 4),
     "load": (["--channels", "44", "--hz", "20"], 2),
+    "replay": (["--replay", "{folder}/rows.csv", "--replay-period", "200ms"], 1),
 }
 
 
@@ -338,8 +343,10 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_simulator_process_serves_its_export_and_ends_cleanly(shape: str, tmp_path: Path) -> None:
     options, sources = SHAPES[shape]
+    (tmp_path / "rows.csv").write_text("time,flow,level\n" + "".join(f"t{i},{i}.5,{2 * i}\n" for i in range(50)))
     port = row_of_ports(5)
-    shared = [*options, "--opcua-port", str(port), "--modbus-port", str(port + 1), "--insecure"]
+    shared = [o.format(folder=tmp_path) for o in options]
+    shared += ["--opcua-port", str(port), "--modbus-port", str(port + 1), "--insecure"]
     control = f"http://127.0.0.1:{port + 4}"
     exported = await _simulator("export", str(tmp_path / "plant"), *shared)
     assert await exported.wait() == 0
@@ -370,6 +377,10 @@ async def test_simulator_process_serves_its_export_and_ends_cleanly(shape: str, 
         assert await process.wait() == 0
     truth = read_truth(tmp_path / "s" / "truth")
     assert {t.name for s in plant.sources for t in s.tags} == set(truth.names)
+    if shape == "replay":
+        rows = truth.rows["opcua"]
+        flow = rows["value"][rows["tag"] == truth.names.index("replay/flow")]
+        assert flow.tolist() == [i + 0.5 for i in range(len(flow))], "row by row, none twice, none left out"
 
 
 async def _simulator(*arguments: str) -> asyncio.subprocess.Process:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from core.config.load import load
 from core.config.sources import ModbusTag
 from core.errors import OperationError
-from core.paths import EXAMPLE
+from core.paths import CHECKOUT, EXAMPLE
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import plan
 from simulator.demo import DemoPlant
 from simulator.export import export
-from simulator.plants import LoadPlant
+from simulator.plants import LoadPlant, ReplayPlant
 from simulator.registers import Registers
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.truth import ROW, TruthWriter, read_truth
@@ -126,6 +126,27 @@ def test_load_values_always_change() -> None:
     for _ in range(10):
         plant.step(0.1)
     assert (plant.numbers() != before).all()
+
+
+def test_replay_of_a_recorded_plant() -> None:
+    data = CHECKOUT.parent / "shared" / "data" / "tep"
+    if not data.exists():
+        pytest.skip("the Tennessee Eastman data is not beside this checkout")
+    replayed = ReplayPlant(data / "d00_te.dat", data / "columns.csv", 1.0)
+    assert (len(replayed.tags), replayed.tags[0].name) == (52, "replay/XMEAS01")
+
+
+def test_replay_of_a_csv_row_by_row(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("time,flow m3/h,level\na,1.5,2\nb,2.5,3\n")
+    plant = ReplayPlant(tmp_path / "r.csv", None, 2.0)
+    assert [tag.name for tag in plant.tags] == ["replay/flow_m3_h", "replay/level"]
+    seen = []
+    for _ in range(6):
+        seen.append(plant.numbers().tolist())
+        plant.step(1.0)
+    assert seen == [[1.5, 2.0]] * 2 + [[2.5, 3.0]] * 2 + [[1.5, 2.0]] * 2
+    with pytest.raises(OperationError, match=r"none\.csv"):
+        ReplayPlant(tmp_path / "none.csv", None, 1.0)
 
 
 def test_truth_of_two_runs_reads_as_one_without_a_truncated_block(tmp_path: Path) -> None:
