@@ -28,7 +28,7 @@ from ops.postgres import packages
 from ops.postgres.binaries import provide
 from tests.folders import enterable_folder
 from tests.integration.ops.test_packages import Mirror, mirror, pytestmark, refusal  # noqa: F401
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until_sync
 
 _NOBODY = 65_534
 _DASHBOARDS = "http://127.0.0.1:9110/"
@@ -241,5 +241,6 @@ def test_appliance_starts_and_is_backed_up_without_a_network() -> None:
         isolated.run(
             "python3", "-c", f"import urllib.request; urllib.request.urlopen('{_DASHBOARDS}', timeout={PATIENCE})"
         )
-        isolated.run("./plantlog", "admin", "backup")
+        # The first one is taken at the start.
+        until_sync(lambda: " full " in isolated.run("./plantlog", "admin", "backup", "list"), _INSTALLED_IN)
         isolated.run("./plantlog", "admin", "backup", "rehearse")
