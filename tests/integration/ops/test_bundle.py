@@ -238,9 +238,8 @@ def test_appliance_starts_and_is_backed_up_without_a_network() -> None:
         isolated.run("sh", "-c", "umask 077; mkdir ~/repository; openssl rand -hex 24 > ~/passphrase")
         output = isolated.run("./plantlog", "up", "--config", f"{plant}/plant.toml")
         assert f"fetching PostgreSQL 17 with TimescaleDB from {isolated.checkout}.bundle" in output
-        isolated.run(
-            "python3", "-c", f"import urllib.request; urllib.request.urlopen('{_DASHBOARDS}', timeout={PATIENCE})"
-        )
+        fetch = f"import urllib.request; urllib.request.urlopen('{_DASHBOARDS}', timeout={PATIENCE})"
+        isolated.run(".venv/bin/python", "-c", fetch)
         # The first one is taken at the start.
         until_sync(lambda: " full " in isolated.run("./plantlog", "admin", "backup", "list"), _INSTALLED_IN)
         isolated.run("./plantlog", "admin", "backup", "rehearse")
