@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,12 @@ class OpcuaServer:
             key, certificate = self._pki / "server.pem", self._pki / "server.der"
             self._pki.mkdir(parents=True, exist_ok=True)
             usage = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-            await setup_self_signed_certificate(key, certificate, _APPLICATION_URI, host, usage, {})
+            partial = self._pki / "server.der.partial"  # whoever waits for the certificate finds it whole
+            partial.unlink(missing_ok=True)
+            if certificate.exists():
+                shutil.copyfile(certificate, partial)
+            await setup_self_signed_certificate(key, partial, _APPLICATION_URI, host, usage, {})
+            partial.replace(certificate)
             await server.load_certificate(str(certificate))
             await server.load_private_key(str(key))
             policies.append(ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from core.config.processes import is_collector, processes_of
 from core.config.snapshot import Snapshot, in_force
 from core.config.sources import OpcuaSource, PushSource, Source
 from core.errors import DatabaseAway, DatabaseError, OperationError
-from core.files import remove
+from core.files import remove, write_atomically
 from core.folder_lock import folder_lock
 from core.formatting import count
 from core.paths import CHECKOUT, EXAMPLE, State
@@ -368,4 +367,4 @@ def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None
         certificate.exists, Progress(supervisor, state, ["simulator"]), lambda: "no certificate of the simulator"
     )
     state.trusted.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(certificate, state.trusted / "simulator.der")
+    write_atomically(state.trusted / "simulator.der", certificate.read_bytes())

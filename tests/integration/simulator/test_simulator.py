@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asyncua import Client, ua
+from asyncua.crypto.cert_gen import setup_self_signed_certificate
 from pymodbus.client import AsyncModbusTcpClient
 
+from simulator import opcua_server
 from simulator.demo import DemoPlant
 from simulator.simulation import Simulator
 from simulator.truth import read_truth
@@ -17,9 +21,9 @@ from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
-    simulator = Simulator(DemoPlant(1), tmp_path, secure=False, speed=1.0)
+@asynccontextmanager
+async def simulated(folder: Path, secure: bool) -> AsyncIterator[tuple[Simulator, int, int]]:
+    simulator = Simulator(DemoPlant(1), folder, secure=secure, speed=1.0)
     first, stop = free_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", first, first + 1, stop))
     try:
@@ -28,6 +32,28 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
     finally:
         stop.set()
         await task
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
+    async with simulated(tmp_path, secure=False) as simulator:
+        yield simulator
+
+
+async def test_certificate_is_whole_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` trusts it as soon as it is there; at the next start it is the same one."""
+    certificate = tmp_path / "pki" / "server.der"
+    before: list[bytes | None] = []
+
+    async def observed(*arguments: Any) -> None:
+        await setup_self_signed_certificate(*arguments)
+        before.append(certificate.read_bytes() if certificate.exists() else None)
+
+    monkeypatch.setattr(opcua_server, "setup_self_signed_certificate", observed)
+    for _ in range(2):
+        async with simulated(tmp_path, secure=True):
+            pass
+    assert before == [None, certificate.read_bytes()]
 
 
 async def test_set_points_are_written_by_both_protocols(running: tuple[Simulator, int, int], tmp_path: Path) -> None:
