@@ -31,7 +31,7 @@ from core.config.sources import (
 )
 from core.config.tags import read_tags
 from core.config.templates import TagLocation
-from core.errors import ConfigError, OperationError
+from core.errors import ConfigError, OperationError, Problem
 
 T = TypeVar("T")
 _Locations: TypeAlias = dict[str, tuple[Path, TagLocation]]  # by name or address
@@ -295,7 +295,13 @@ class _Loader(Document):
             self.problem(tags_key, shown(name), f"a tag list of its own; line {line} names the same")
             return []
         faulty: list[tuple[Tag, TagLocation]] = []
-        listed = read_tags(file, model, self.problems, self.digests, faulty)
+        problems: list[Problem] = []
+        listed = read_tags(file, model, problems, self.digests, faulty)
+        for problem in problems:
+            if (problem.file, problem.line, problem.field) == (str(file), None, "tags"):  # as that it is not there
+                self.problem(tags_key, f"{shown(name)}: {problem.found}", problem.legal)
+            else:
+                self.problems.append(problem)
         if rows := sorted([*listed, *faulty], key=lambda row: row[1]):
             self._tag_lists[real] = self.line(tags_key)
         self._check_tags(file, rows, channels, addresses)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from core.bundle import ARCHITECTURES, DEBIAN, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, digest, version
 from core.errors import OperationError
-from core.files import atomic_path
+from core.files import atomic_path, fault
 from core.paths import CHECKOUT
 from ops.postgres import packages
 from ops.postgres.binaries import PACKAGES
@@ -60,9 +60,9 @@ def targets_of(names: str | None) -> list[Target]:
 def make(bundle: Path, targets: Sequence[Target], key: Path | None, progress: Callable[[str], None]) -> str:
     """Make a bundle, whole or not at all; its SHA-256. Raises OperationError."""
     signer = None if key is None else _signer(key)
-    if bundle.exists():
-        raise OperationError(f"{bundle} exists: remove it, or name another file")
     try:
+        if bundle.exists():
+            raise OperationError(f"{bundle} exists: remove it, or name another file")
         with TemporaryDirectory(prefix=f".{bundle.name}.", dir=bundle.absolute().parent) as folder:
             content = Path(folder, "content")
             _collect(content, targets, Path(folder), progress)
@@ -92,7 +92,7 @@ def _signer(key: Path) -> Ed25519PrivateKey:
         signer = load_pem_private_key(key.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise OperationError(
-            f"--key: found {key} ({error}); legal: the PEM file of a private key, unencrypted"
+            f"--key: found {key}: {fault(error)}; legal: the PEM file of a private key, unencrypted"
         ) from error
     if not isinstance(signer, Ed25519PrivateKey):
         raise OperationError(f"--key: found a key of another kind in {key}; legal: Ed25519")

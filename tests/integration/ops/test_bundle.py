@@ -169,6 +169,12 @@ def test_disk_that_is_full_gets_no_bundle(mirror: Mirror, wheel: None, tmp_path:
         subprocess.run(["umount", "--lazy", disk], check=False, capture_output=True)
 
 
+def test_file_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    """As one in a folder that this account may not enter."""
+    with pytest.raises(OperationError, match="x can't be written: File name too long"):
+        make(tmp_path / ("x" * 300), targets_of(None), None, print)
+
+
 @pytest.mark.parametrize("names", ["debian11-amd64", "debian12", "debian12-riscv64", "debian12-amd64,", ""])
 def test_unknown_targets_are_named(names: str) -> None:
     with pytest.raises(OperationError, match=r"--for: found '.*'; legal: debian12, debian13, ubuntu2404, each with"):

@@ -94,7 +94,7 @@ def test_status_says_how_the_file_differs(plant: Path, tmp_path: Path) -> None:
     plant.write_text("[plant")
     begin, problem = drift_messages(drift.check())
     assert "`plantlog up` would reject it with 1 problem" in begin
-    assert problem.startswith(f"{plant}: syntax")
+    assert problem.startswith(f"{plant}:1: syntax")
     plant.write_text(text)
     assert drift_messages(drift.check()) == []
     tags = next(plant.parent.glob("tags/*.csv"))
