@@ -53,7 +53,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def download(target: Target, folder: Path) -> None:
         folder.mkdir()
-        (folder / f"numpy-2.4-cp311-cp311-manylinux_2_28_{target.architecture}.whl").write_bytes(b"")
+        (folder / f"numpy-2.4-cp311-cp311-manylinux_2_28_{target.architecture}.whl").write_bytes(bytes(3 << 20))
 
     monkeypatch.setattr(making, "_download_wheels", download)
 
@@ -69,7 +69,7 @@ def bundle(mirror: Mirror, wheel: None, tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "plantlog.bundle"
     assert make(path, targets_of(None), tmp_path / "private.pem", print) == digest(path)
     assert {left.name for left in tmp_path.iterdir()} == {
-        *("gpg", "large", "mirror", "plantlog.bundle", "private.pem", "public.pem")
+        *("gpg", "mirror", "plantlog.bundle", "private.pem", "public.pem")
     }
     shutil.rmtree(mirror.folder)
     monkeypatch.delenv(packages.MIRROR)
@@ -144,7 +144,7 @@ def test_sbom_lists_wheels_and_packages(bundle: Path, tmp_path: Path) -> None:
     architecture = Target.here().architecture
     purls = [component["purl"] for component in json.loads(text)["components"]]
     assert f"pkg:deb/debian/postgresql-17@17.1-1?arch={architecture}&distro=trixie" in purls
-    assert len(purls) == 6
+    assert len(purls) == 7
     assert purls[-1].startswith("pkg:pypi/numpy@2.4?file_name=numpy-2.4-")
 
 
