@@ -51,6 +51,7 @@ class Machine:
             text=True,
             check=False,
             timeout=600,
+            umask=0o022,  # a login's, whatever tests before have left
         )
         output = run.stdout + run.stderr
         assert code in (None, run.returncode), f"{' '.join(command)}: {output}\n{self.journal()}"
