@@ -100,10 +100,10 @@ def test_systemd_understands_every_line(name: str, tmp_path: Path) -> None:
 def test_home_folders_are_hidden_unless_something_lies_there(
     folder: str, protection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.service.unit.CHECKOUT", tmp_path / "opt")
     monkeypatch.setattr("sys.executable", "/usr/bin/python3")
     monkeypatch.setattr("ops.service.unit._HOMES", (Path("/home"), Path("/run/user")))
-    unit = Service("plantlog", "me", Path(folder), Path("/etc/plantlog/plant.toml"), EXAMPLE_PLANT).render()
+    places = Path(folder), Path("/etc/plantlog/plant.toml")
+    unit = Service("plantlog", "me", *places, EXAMPLE_PLANT, checkout=tmp_path / "opt").render()
     assert f"\nProtectHome={protection}\n" in unit
 
 
@@ -113,9 +113,9 @@ def test_home_folders_are_hidden_unless_something_lies_there(
 def test_temporary_files_are_private_unless_something_lies_there(
     folder: str, private: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.service.unit.CHECKOUT", Path("/opt/plantlog"))
     monkeypatch.setattr("sys.executable", "/usr/bin/python3")
-    unit = Service("plantlog", "me", Path(folder), Path("/etc/plantlog/plant.toml"), EXAMPLE_PLANT).render()
+    places = Path(folder), Path("/etc/plantlog/plant.toml")
+    unit = Service("plantlog", "me", *places, EXAMPLE_PLANT, checkout=Path("/opt/plantlog")).render()
     assert f"\nPrivateTmp={'yes' if private else 'no'}\n" in unit
     assert (" /tmp /var/tmp\n" in unit) is not private
 
