@@ -101,7 +101,8 @@ class _End(asyncio.Protocol):
         if self.other is not None:
             self.other.other = self
         self._relay.add(self)
-        self.update_flow()
+        # Python before 3.11.4 begins to read after this call, even where it pauses.
+        asyncio.get_running_loop().call_soon(self.update_flow)
         if self.other is not None:
             if self.other.gone.is_set():
                 self.transport.abort()
