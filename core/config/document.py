@@ -58,8 +58,11 @@ class Document:
 
     def problem(self, key: Key, value: str, allowed: str) -> None:
         """Add the problem that a table or option has ``value``, which is not ``allowed``."""
-        name = ".".join(map(shortened, self._names(key)))
-        self.problems.append(Problem(str(self.path), self.line(key), name, value, allowed))
+        self.problems.append(self.problem_at(key, value, allowed))
+
+    def problem_at(self, key: Key, value: str, allowed: str) -> Problem:
+        """The problem that :meth:`problem` adds."""
+        return Problem(str(self.path), self.line(key), ".".join(map(shortened, self._names(key))), value, allowed)
 
     def _names(self, key: Key) -> Iterator[str]:
         """The parts of a key as people name them: one of several tables by its name, otherwise by its number."""

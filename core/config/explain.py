@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import io
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
@@ -83,9 +83,17 @@ def csv_fault(text: str, error: csv.Error) -> tuple[int, str, str, str]:
 
 
 def read_text(
-    path: Path, field: str, legal: str, problems: list[Problem], digests: dict[str, str] | None = None
+    path: Path,
+    field: str,
+    legal: str,
+    problems: list[Problem],
+    digests: dict[str, str] | None = None,
+    named: Callable[[str, str], Problem] | None = None,
 ) -> str | None:
-    """The text of a file; adds its SHA-256 to ``digests``. None, with a problem added, if it cannot be read."""
+    """The text of a file; adds its SHA-256 to ``digests``. None, with a problem added, if it cannot be read.
+
+    ``named``: the problem of what names the file, by (found, legal): a file that is not there is not its own fault.
+    """
     try:
         content = path.read_bytes()
         if digests is not None:
@@ -93,9 +101,10 @@ def read_text(
         # Not by utf-8-sig: places in its errors are without the byte order mark, or with it.
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError:
-        problems.append(Problem(str(path), *_not_utf8(content, field), legal))
+        line, field, found = _not_utf8(content, field)
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        problems.append(Problem(str(path), None, field, fault(error), legal))
+        line, found = None, fault(error)
+    problems.append(Problem(str(path), line, field, found, legal) if line or named is None else named(found, legal))
     return None
 
 

@@ -295,13 +295,11 @@ class _Loader(Document):
             self.problem(tags_key, shown(name), f"a tag list of its own; line {line} names the same")
             return []
         faulty: list[tuple[Tag, TagLocation]] = []
-        problems: list[Problem] = []
-        listed = read_tags(file, model, problems, self.digests, faulty)
-        for problem in problems:
-            if (problem.file, problem.line, problem.field) == (str(file), None, "tags"):  # as that it is not there
-                self.problem(tags_key, f"{shown(name)}: {problem.found}", problem.legal)
-            else:
-                self.problems.append(problem)
+
+        def named(found: str, legal: str) -> Problem:
+            return self.problem_at(tags_key, f"{shown(name)}: {found}", legal)
+
+        listed = read_tags(file, model, self.problems, self.digests, faulty, named)
         if rows := sorted([*listed, *faulty], key=lambda row: row[1]):
             self._tag_lists[real] = self.line(tags_key)
         self._check_tags(file, rows, channels, addresses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +33,14 @@ def read_tags(
     problems: list[Problem],
     digests: dict[str, str] | None = None,
     faulty: list[tuple[Tag, TagLocation]] | None = None,
+    named: Callable[[str, str], Problem] | None = None,
 ) -> list[tuple[T, TagLocation]]:
     """Every legal tag of a tag list with its location, templates expanded; what is not legal goes to ``problems``.
 
     The SHA-256 of the file and its instance lists go to ``digests``. The name and retention class of the other tags go
-    to ``faulty``.
+    to ``faulty``. ``named``: as of :func:`read_text`.
     """
-    text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests)
+    text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests, named)
     if text is None:
         return []
     adapter = TypeAdapter(model)

@@ -111,15 +111,11 @@ class Templates:
     def _read(self, name: str, line: int) -> _InstanceList | None:
         path = self._path.parent / name
         legal = f"a CSV file in UTF-8, its path from the folder of {self._path}"
-        unreadable: list[Problem] = []
-        text = read_text(path, COLUMN, legal, unreadable, self._digests)
-        # A file that is not there is the fault of the row that names it.
-        self._problems += [
-            problem
-            if problem.line
-            else Problem(str(self._path), line, COLUMN, f"{shown(name)}: {shortened(problem.found)}", legal)
-            for problem in unreadable
-        ]
+
+        def named(found: str, legal: str) -> Problem:
+            return Problem(str(self._path), line, COLUMN, f"{shown(name)}: {shortened(found)}", legal)
+
+        text = read_text(path, COLUMN, legal, self._problems, self._digests, named)
         return None if text is None else self._parse(name, text, line)
 
     def _parse(self, name: str, text: str, line: int) -> _InstanceList | None:
