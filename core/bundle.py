@@ -15,13 +15,12 @@ import platform
 import shutil
 import sys
 import tarfile
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from core.errors import OperationError, PlantlogError
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
 
 FILE, KEY = "PLANTLOG_BUNDLE", "PLANTLOG_BUNDLE_KEY"
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
@@ -47,12 +46,6 @@ class Target:
         machine = platform.machine()
         architecture = ARCHITECTURES.get(machine, machine)
         return cls(f"{system}-{architecture}", "{}.{}".format(*sys.version_info), architecture)
-
-
-def version() -> str:
-    """Version of this plantlog."""
-    with (CHECKOUT / "pyproject.toml").open("rb") as file:
-        return str(tomllib.load(file)["project"]["version"])
 
 
 def digest(path: Path) -> str:
@@ -134,8 +127,10 @@ def _applicable(bundle: Path, manifest: bytes) -> dict[str, str]:
         locks = [digests[lock] for lock in LOCKS]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise tarfile.ReadError("it does not begin with a manifest") from error
-    if made_with != version():
-        raise OperationError(f"{bundle} is for plantlog {made_with}, and this is {version()}: make one with this one")
+    if made_with != plantlog_version():
+        raise OperationError(
+            f"{bundle} is for plantlog {made_with}, and this is {plantlog_version()}: make one with this one"
+        )
     if locks != [digest(CHECKOUT / lock) for lock in LOCKS]:
         raise OperationError(f"{bundle} was made with other lock files of {made_with}: make one with this checkout")
     here = Target.here()

@@ -26,6 +26,14 @@ _OWN_FILES = frozenset(
 )
 
 
+def plantlog_version() -> str:
+    """Version as ``plantlog --version`` prints it."""
+    import tomllib  # noqa: PLC0415  (few commands need it)
+
+    with (CHECKOUT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
 def state_folder() -> Path:
     """``PLANTLOG_STATE``, or ``.state`` in the checkout."""
     return Path(os.environ.get("PLANTLOG_STATE") or CHECKOUT / ".state").absolute()

@@ -22,10 +22,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from core.bundle import ARCHITECTURES, DEBIAN, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, digest, version
+from core.bundle import ARCHITECTURES, DEBIAN, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, digest
 from core.errors import OperationError
 from core.files import atomic_path, fault
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
 from ops.postgres import packages
 from ops.postgres.binaries import PACKAGES
 
@@ -69,7 +69,7 @@ def make(bundle: Path, targets: Sequence[Target], key: Path | None, progress: Ca
             members = {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
             now = datetime.now(UTC)
             manifest = {
-                "plantlog": version(),
+                "plantlog": plantlog_version(),
                 "created": now.isoformat(timespec="seconds"),
                 "targets": [asdict(target) for target in targets],
                 "members": {name: digest(path) for name, path in members.items()},
@@ -138,7 +138,7 @@ def _download_wheels(target: Target, folder: Path) -> None:
 
 
 def _sbom(content: Path) -> dict[str, Any]:
-    """What is in a bundle, in CycloneDX's form (https://cyclonedx.org/docs/1.6/json/)."""
+    """Contents of a bundle, in CycloneDX's form (https://cyclonedx.org/docs/1.6/json/)."""
     table = (CHECKOUT / "NOTICE").read_text().rpartition("\n\n")[2]
     licences = dict(line.split(maxsplit=1) for line in table.splitlines())
     components = [
@@ -146,7 +146,7 @@ def _sbom(content: Path) -> dict[str, Any]:
         *(_package(path) for path in (content / DEBIAN).rglob("*.deb")),
     ]
     components.sort(key=lambda component: str(component["bom-ref"]))
-    plantlog = {"type": "application", "name": "plantlog", "version": version(), "bom-ref": "plantlog"}
+    plantlog = {"type": "application", "name": "plantlog", "version": plantlog_version(), "bom-ref": "plantlog"}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

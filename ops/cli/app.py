@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from core.errors import ConfigError, DatabaseError, NotConfirmed, OperationError, PlantlogError
 from core.formatting import count
-from core.paths import CHECKOUT, State
+from core.paths import State, plantlog_version
 from core.terminal import protect
 from ops.cli.options import PASS_THROUGH
 
@@ -66,10 +66,7 @@ class _Ordered(TyperGroup):
 
 def _version(value: bool) -> None:
     if value:
-        import tomllib
-
-        with (CHECKOUT / "pyproject.toml").open("rb") as file:
-            typer.echo(f"plantlog {tomllib.load(file)['project']['version']}")
+        typer.echo(f"plantlog {plantlog_version()}")
         raise typer.Exit
 
 

@@ -18,17 +18,16 @@ from email.utils import formatdate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core.bundle import ARCHITECTURES
 from core.config.load import load
-from core.paths import CHECKOUT, EXAMPLE
+from core.paths import CHECKOUT, EXAMPLE, plantlog_version
 from ops.packaging.manual import page
-from ops.registration.pair import plantlog_version
 from ops.service.unit import Service
 
 _NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm", "v2.48.0"
 LIBRARY = Path("/usr/lib/plantlog")
 CODE = ("core", "dashboards", "history", "ingest", "lab", "ops", "schema", "simulator")
 _FILES = ("LICENSE", "NOTICE", "pyproject.toml", "requirements.lock")
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Debian's names; nfpm knows RPM's
 _COMPLETIONS = {
     "bash": "bash-completion/completions/plantlog",
     "fish": "fish/vendor_completions.d/plantlog.fish",
@@ -48,7 +47,7 @@ def make(folder: Path) -> None:
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     made_at = _run("git", "log", "-1", "--format=%ct").strip()
     environment = {
-        "ARCH": _ARCHITECTURES[platform.machine()],
+        "ARCH": ARCHITECTURES[platform.machine()],  # Debian's names; nfpm knows RPM's
         "VERSION": package_version(plantlog_version()),
         "PYTHON": python,
         "SOURCE_DATE_EPOCH": made_at,

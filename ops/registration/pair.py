@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from core.config.reference import SOURCES, tables, value_text
 from core.config.snapshot import tags_json
 from core.database import connected
 from core.errors import OperationError
-from core.paths import CHECKOUT, State
+from core.paths import State, plantlog_version
 from core.redundancy import (
     LEASE_SECONDS,
     PATIENCE,
@@ -218,12 +217,6 @@ async def _runs(
         if row["seen_at"] != first:
             return True
         await asyncio.sleep(_POLL_SECONDS)
-
-
-def plantlog_version() -> str:
-    """Version as ``plantlog --version`` prints it."""
-    with (CHECKOUT / "pyproject.toml").open("rb") as file:
-        return str(tomllib.load(file)["project"]["version"])
 
 
 def description(plant: Plant) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
 from core.timestamps import now_us
-from ops.registration.pair import plantlog_version
 from tests.booted import STATE, Machine, machine
 from tests.chaos.test_service import until_collecting
 
@@ -44,7 +43,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def newer(package: Path, tmp_path: Path) -> Path:
-    """The same with a higher version, whose code differs in all but the simulator."""
+    """Package with a higher version, whose code differs in all but the simulator."""
     tree, path = tmp_path / "tree", tmp_path / "newer" / "plantlog.deb"
     path.parent.mkdir()
     subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core import bundle
-from core.bundle import FILE, KEY, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, extract, version
+from core.bundle import FILE, KEY, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, extract
 from core.errors import OperationError
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
 
 _CONTENT = {
     "wheels/one.whl": b"1" * 3000,
@@ -45,7 +45,7 @@ def made(
 ) -> Path:
     """A bundle; ``changes``: of its manifest, ``signed``: what its signature is over."""
     members = {name: sha256(data) for name, data in _CONTENT.items()}
-    manifest = {"plantlog": version(), "targets": [asdict(Target.here())], "members": members, **changes}
+    manifest = {"plantlog": plantlog_version(), "targets": [asdict(Target.here())], "members": members, **changes}
     text = json.dumps(manifest).encode()
     signature = {} if key is None else {SIGNATURE: key.sign(signed(text))}
     with tarfile.open(path, "w:") as tar:
@@ -143,7 +143,7 @@ def test_other_files_are_no_bundles(path: Path) -> None:
 
 
 def test_bundle_of_another_version_is_refused(path: Path) -> None:
-    assert f"is for plantlog 0.9.0, and this is {version()}" in refusal(made(path, plantlog="0.9.0"))
+    assert f"is for plantlog 0.9.0, and this is {plantlog_version()}" in refusal(made(path, plantlog="0.9.0"))
 
 
 def test_bundle_of_other_locks_is_refused(path: Path) -> None:
@@ -208,7 +208,7 @@ def test_bundle_in_use_is_the_named_one_or_the_one_beside(tmp_path: Path, monkey
 
 
 def launched(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the launcher runs, with nothing but the standard library."""
+    """Command of the launcher, with nothing but the standard library."""
     command = [sys.executable, "-S", "-P", "-m", "core.bundle", str(tmp_path / "wheels")]
     environment = {"PYTHONPATH": str(CHECKOUT), **environment}
     return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
