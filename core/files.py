@@ -18,7 +18,7 @@ CERTIFICATE_SUFFIXES = (".der", ".pem", ".crt", ".cer")
 
 
 def fault(error: Exception) -> str:
-    """What is in the place of a file that can't be read, in words."""
+    """Description of what is in the place of a file that can't be read."""
     match error:
         case FileNotFoundError() | NotADirectoryError():
             return "no such file"

@@ -1,4 +1,4 @@
-"""What batches of a spool hold."""
+"""Content of a spool's batches."""
 
 from __future__ import annotations
 

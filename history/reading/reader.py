@@ -66,7 +66,7 @@ async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
 
 
 def connected(dsn: str, application: str) -> AbstractAsyncContextManager[asyncpg.Connection[Any]]:
-    """The same, inside the block."""
+    """A session as of :func:`connect`, inside the block."""
     return database.connected(dsn, application, _SETTINGS)
 
 

@@ -182,7 +182,7 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
 
 
 def connected(dsn: str, name: str, seconds: float) -> AbstractAsyncContextManager[Connection]:
-    """The same, inside the block."""
+    """A session as of :func:`connect`, inside the block."""
     return database.connected(dsn, name, _settings(seconds))
 
 

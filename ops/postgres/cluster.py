@@ -323,7 +323,7 @@ class Cluster:
 
 
 def _scram_verifier(password: str) -> str:
-    """What PostgreSQL stores of a password: whoever reads it can't log in (RFC 5802)."""
+    """Verifier of a password, which PostgreSQL stores: whoever reads it can't log in (RFC 5802)."""
     salt, iterations = secrets.token_bytes(16), 4096
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     client, server = (hmac.digest(salted, key, "sha256") for key in (b"Client Key", b"Server Key"))

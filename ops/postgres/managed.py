@@ -120,7 +120,7 @@ class ManagedCluster(Cluster):
         self._write(self._ca.name, ca_file(self._state.pki).read_text())
 
     def make(self, progress: Callable[[str], None]) -> None:
-        """As of one server."""
+        """Secrets and data, as of one server, in a folder that its account may enter."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._let_account_enter()
         super().make(progress)

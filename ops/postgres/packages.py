@@ -149,15 +149,15 @@ def mirror() -> str:
 
 def keyring(work: Path) -> Path:
     """Keys of Debian's archive: the machine's, else of a package that its own archive has signed, or of the bundle."""
-    found = _keyring(Path("/"))
-    if found is None and (work / _BUNDLED).exists():
+    keys = _keyring(Path("/"))
+    if keys is None and (work / _BUNDLED).exists():
         if not os.environ.get(bundle.KEY):
             raise OperationError(
                 f"this machine has no /{_KEYRINGS / _KEYRING}.gpg to verify packages of Debian by: install the package "
                 f"{_KEYRING}, or trust the keys in a bundle that somebody signed: set {bundle.KEY} to their public key"
             )
-        found = _keyring(work / _BUNDLED)
-    elif found is None:
+        keys = _keyring(work / _BUNDLED)
+    elif keys is None:
         try:
             run(["apt-get", "-qq", "download", _KEYRING], cwd=work)
         except OperationError as error:
@@ -166,10 +166,10 @@ def keyring(work: Path) -> Path:
                 f"machine's archive: as root, run `apt-get update`. {error}"
             ) from error
         unpack(list(work.glob("*.deb")), work / "keys")
-        found = _keyring(work / "keys")
-    if found is None:
+        keys = _keyring(work / "keys")
+    if keys is None:
         raise OperationError(f"the package {_KEYRING} has no keys in /{_KEYRINGS}")
-    return found
+    return keys
 
 
 def _keyring(root: Path) -> Path | None:

@@ -170,7 +170,7 @@ def test_disk_that_is_full_gets_no_bundle(mirror: Mirror, wheel: None, tmp_path:
 
 
 def test_file_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
-    """As one in a folder that this account may not enter."""
+    """Such as one in a folder that this account may not enter."""
     with pytest.raises(OperationError, match="x can't be written: File name too long"):
         make(tmp_path / ("x" * 300), targets_of(None), None, print)
 

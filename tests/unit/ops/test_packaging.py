@@ -1,4 +1,4 @@
-"""What packages of plantlog contain, as far as it shows without making them."""
+"""Contents of plantlog's packages, as far as it shows without making them."""
 
 from __future__ import annotations
 
