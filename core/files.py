@@ -1,14 +1,15 @@
 """Files that are replaced atomically: readers, also after a power failure, find the old content or the new one.
 
-Faults of files that can't be read, in words.
+Faults of files that can't be read, in words. Locks on folders, which one process holds at a time.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -101,6 +102,42 @@ def as_owner_of(folder: Path) -> Iterator[None]:
     finally:
         os.seteuid(0)
         os.setegid(group)
+
+
+@contextmanager
+def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of ``folder``, which is created if it is missing; wait while another process holds it.
+
+    ``before_waiting`` is called before waiting.
+    """
+    while not _is_folder(folder, descriptor := _locked(folder, before_waiting)):  # who had it removed the folder
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: Path, before_waiting: Callable[[], None]) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            before_waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_folder(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def sync(path: Path) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from core.process.entry import Process, add_arguments, run
-from core.scheduling import start_own_session
+from core.process.scheduling import start_own_session
 from ingest.run.process import run_collectors, run_push, run_writer
 
 _PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer}

@@ -13,7 +13,7 @@ import psutil
 
 from core.addresses import WILDCARDS
 from core.errors import OperationError
-from core.folder_lock import folder_lock
+from core.files import folder_lock
 from core.paths import temporary_folder
 
 FREE_RANGE = range(10_000, 32_768)  # where free ports are looked for: Linux' ip_local_port_range begins behind it

@@ -25,8 +25,7 @@ from core.config.token_file import (
     token_fault,
 )
 from core.errors import OperationError
-from core.files import atomic_path, file_errors
-from core.folder_lock import folder_lock
+from core.files import atomic_path, file_errors, folder_lock
 from core.paths import State
 from ops import health
 from ops.deployment import Running, chosen_config

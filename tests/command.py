@@ -43,7 +43,7 @@ def run(state: Path, *words: object) -> CommandResult:
     ):
         patch.setenv("PLANTLOG_STATE", str(state))
         patch.setattr(sys, "argv", ["plantlog", *map(str, words)])
-        patch.setattr("core.scheduling.lower_priority", lambda: None)  # it can't be raised again
+        patch.setattr("core.process.scheduling.lower_priority", lambda: None)  # it can't be raised again
         try:
             code = main()
         except SystemExit as ended:

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from core import redundancy
 from core.config.model import WriterOptions
+from ingest.spool import member
 
 if __name__ == "__main__":
-    redundancy.LEASE_SECONDS = 6.0  # a busy machine may stop a holder for the usual 1.5 s
+    member.LEASE_SECONDS = 6.0  # a busy machine may stop a holder for the usual 1.5 s
     from ingest.writer.member import PairWriter
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from core.folder_lock import folder_lock
+from core.files import folder_lock
 from ops.postgres import packages
 from tests import certificates
 from tests.ports import free_ports

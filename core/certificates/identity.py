@@ -27,8 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from core.errors import SourceError
-from core.files import write_atomically
-from core.folder_lock import folder_lock
+from core.files import folder_lock, write_atomically
 
 DAYS = 5 * 365  # validity of a new certificate
 _RENEW_HINT = f"create a new one with `plantlog source certificate renew` ({DAYS} days); each server must then trust it"

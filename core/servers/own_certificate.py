@@ -26,8 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.addresses import WILDCARDS, machine_addresses
 from core.errors import SourceError
-from core.files import write_atomically
-from core.folder_lock import folder_lock
+from core.files import folder_lock, write_atomically
 from core.servers.server_tls import ca_file, server_file
 
 CA_DAYS = 20 * 365

@@ -15,8 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from core.addresses import is_loopback
 from core.errors import OperationError
-from core.files import as_owner_of, write_atomically
-from core.folder_lock import folder_lock
+from core.files import as_owner_of, folder_lock, write_atomically
 from core.timestamps import now_us
 
 Role: TypeAlias = Literal["viewer", "operator", "engineer", "auditor"]

@@ -12,7 +12,7 @@ from core.config.settings import ViewerSettings
 from core.errors import DatabaseError
 from core.process import health_page
 from core.process.entry import add_arguments, run
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from core.timestamps import now_us
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import ReaderPool

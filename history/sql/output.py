@@ -1,17 +1,87 @@
-"""Output of ``plantlog sql``, and its prompt."""
+"""Rows of a question or a query as a table, CSV or JSON, and the prompt of ``plantlog sql``."""
 
 from __future__ import annotations
 
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from core.answers import Answer, show, write_csv, write_json
 from core.errors import PlantlogError
+from core.formatting import wide
 from history.sql.session import Session
 
 _FIRST, _NEXT = "plantlog> ", "      ... "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of one question, in its order."""
+
+    columns: tuple[str, ...]
+    rows: Iterable[tuple[Any, ...]]
+    note: str = "no rows"  # shown in place of a table without rows
+
+    @classmethod
+    def of_table(cls, table: Any, note: str) -> Answer:
+        """The rows of a table of Arrow."""
+        columns = [column.to_pylist() for column in table.columns]
+        return cls(tuple(table.column_names), list(zip(*columns, strict=True)), note)
+
+
+def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
+    """Print a table of the first ``limit`` rows (0: all).
+
+    ``first``: the columns of a table of several rows; none: all. A single row shows all columns, below each other.
+    """
+    rows = list(answer.rows)
+    if not rows:
+        console.print(answer.note, markup=False, highlight=False, soft_wrap=True)
+        return
+    console = wide(console)
+    if len(rows) == 1 and len(answer.columns) > len(first or answer.columns):
+        item = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in zip(answer.columns, rows[0], strict=True):
+            item.add_row(name.replace("_", " "), escape(_format_value(value)))
+        console.print(item)
+        return
+    table = Table(header_style="bold")
+    column_indexes = [i for i, name in enumerate(answer.columns) if name in (first or answer.columns)]
+    for i in column_indexes:
+        number = all(isinstance(row[i], int | float) for row in rows)
+        # a space, so that a long name can be broken
+        table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for row in rows[: limit or None]:
+        table.add_row(*(escape(_format_value(row[i])) for i in column_indexes))
+    console.print(table)
+    if table.row_count < len(rows):
+        console.print(f"{len(rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
+    if len(column_indexes) < len(answer.columns):
+        others = len(answer.columns) - len(column_indexes)
+        console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
+
+
+def write_csv(answer: Answer) -> None:
+    """Print CSV: times in ISO 8601, intervals in seconds."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows([_json_value(value) for value in row] for row in answer.rows)
+
+
+def write_json(answer: Answer) -> None:
+    """Print a list of objects, one a row; times in ISO 8601, intervals in seconds."""
+    rows = [{name: _json_value(value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
+    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False, default=_json_text) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +141,39 @@ def with_history() -> None:
         import readline  # noqa: F401, PLC0415
     except ImportError:
         return
+
+
+def _format_value(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case datetime():
+            text = (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M:%S.%f")
+            return text.rstrip("0").rstrip(".") + ("Z" if value.tzinfo else "")
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case _:
+            return str(value)
+
+
+def _json_value(value: object) -> object:
+    match value:
+        case date():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case float() if not math.isfinite(value):
+            return None
+        case list() | tuple():
+            return [_json_value(item) for item in value]
+        case dict():
+            return {str(name): _json_value(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _json_text(value: object) -> object:
+    """Text of a value for which JSON has no type."""
+    return float(value) if isinstance(value, Decimal) else str(value)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
-from core.folder_lock import folder_lock
+from core.files import folder_lock
 from core.paths import State, temporary_folder
 from history.sql.functions import Functions
 from history.sql.sources.execution import THREADS, Limits

@@ -21,7 +21,6 @@ from core.config.files import digests
 from core.config.settings import reconnects
 from core.config.sources import ModbusSource, OpcuaSource
 from core.errors import SpoolError, first_cause
-from core.redundancy import stands_by
 from core.registry import Registry
 from ingest.alarms import checkpoint
 from ingest.alarms.conditions import Conditions
@@ -31,6 +30,7 @@ from ingest.gaps import end_source
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Connections
 from ingest.spool.append import Spool
+from ingest.spool.member import stands_by
 from ingest.spool.metadata import SourceLocks
 from ingest.status import SourceStatus, record_restart
 from ingest.versions import NO_VERSIONS, versions_of

@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from core.errors import SpoolCorrupt, SpoolError, SpoolFull
-from core.redundancy import read_member
 from core.timestamps import now_us
 from ingest.spool.format import Record, row_checksum
+from ingest.spool.member import read_member
 from ingest.spool.metadata import read_mark
 from schema.queries import load
 

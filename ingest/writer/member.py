@@ -13,9 +13,9 @@ from uuid import UUID
 from core import metrics
 from core.config.model import SpoolOptions, WriterOptions
 from core.errors import LeaseLost, SpoolError
-from core.redundancy import LEASE_SECONDS, folder_id
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
+from ingest.spool.member import LEASE_SECONDS, folder_id
 from ingest.writer.pair.alarm_sync import AlarmSync
 from ingest.writer.pair.lease import RENEW_SECONDS, Heartbeat, Lease, request_lost
 from ingest.writer.pair.standby import Standby

@@ -16,9 +16,9 @@ from core.errors import OperationError
 from core.files import remove
 from core.formatting import count
 from core.paths import State
-from core.redundancy import read_member
 from core.terminal import confirm
 from core.timestamps import now_us
+from ingest.spool.member import read_member
 from ops.appliance import orphans, service
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages

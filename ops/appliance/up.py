@@ -23,8 +23,7 @@ from core.config.processes import is_collector, processes_of
 from core.config.snapshot import Snapshot, in_force
 from core.config.sources import OpcuaSource, PushSource, Source
 from core.errors import DatabaseAway, DatabaseError, OperationError
-from core.files import remove, write_atomically
-from core.folder_lock import folder_lock
+from core.files import folder_lock, remove, write_atomically
 from core.formatting import count
 from core.paths import CHECKOUT, EXAMPLE, State
 from core.users.directory import UserDirectory, closed_viewer

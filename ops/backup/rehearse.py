@@ -13,8 +13,7 @@ from pathlib import Path
 
 from core.database import connected, database_errors
 from core.errors import OperationError
-from core.files import write_atomically
-from core.folder_lock import folder_lock
+from core.files import folder_lock, write_atomically
 from core.paths import State
 from history.seals.verify import verify
 from ops.backup.repository import available, backups

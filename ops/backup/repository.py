@@ -16,8 +16,7 @@ from core.config.model import BackupOptions
 from core.config.snapshot import in_force
 from core.database import connected, database_errors
 from core.errors import OperationError
-from core.files import file_errors, write_atomically
-from core.folder_lock import folder_lock
+from core.files import file_errors, folder_lock, write_atomically
 from core.paths import State
 from ops.backup.pgbackrest import call, explain
 from ops.postgres.archive import ArchiveSettings, check_writable

@@ -49,9 +49,9 @@ def ask(
     timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
-    from core import answers
-    from core.scheduling import lower_priority
+    from core.process.scheduling import lower_priority
     from history.questions import ask as questions
+    from history.sql import output
 
     if name is None:
         questions.list_questions(Console())
@@ -65,15 +65,15 @@ def ask(
     limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
     table, note = questions.answer(State.current(), question, time_range, channel or [], options, installation, limits)
-    answer = answers.Answer.of_table(table, note)
+    answer = output.Answer.of_table(table, note)
     if (as_json or as_csv) and note:
         typer.echo(note, err=True)
     if as_json:
-        answers.write_json(answer)
+        output.write_json(answer)
     elif as_csv:
-        answers.write_csv(answer)
+        output.write_csv(answer)
     else:
-        answers.show(answer, limit, Console(), question.summary_columns)
+        output.show(answer, limit, Console(), question.summary_columns)
 
 
 def sql(
@@ -97,7 +97,7 @@ def sql(
     timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
-    from core.scheduling import lower_priority
+    from core.process.scheduling import lower_priority
     from history.questions.ask import tables
     from history.sql import output
     from history.sql.session import opened

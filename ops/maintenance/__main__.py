@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from core.process.entry import add_arguments, run
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from ops.maintenance.process import run_maintenance
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from core.config.model import ArchiveOptions
 from core.config.snapshot import in_force
 from core.errors import NotAsSealed, OperationError
 from core.formatting import count
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from history.archive.configured_location import location_of
 from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, claim, remove_leftovers, unfinished_days

@@ -16,7 +16,7 @@ import asyncpg
 from core import database, metrics
 from core.errors import PlantlogError, first_cause
 from core.paths import State
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from ops.maintenance.throttle import MAX_LAG
 from ops.registration.installation import installation_id
 from schema.queries import load

@@ -21,7 +21,7 @@ from core.database import addresses
 from core.errors import DatabaseError
 from core.formatting import count
 from core.process import starts
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from core.timestamps import timestamp
 from history.seals.seal import seal_closed
 from ops.maintenance.archive import Archiving

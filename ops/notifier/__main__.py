@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from core.process.entry import add_arguments, run
-from core.scheduling import start_own_session
+from core.process.scheduling import start_own_session
 from ops.notifier.process import run_notifier
 
 if __name__ == "__main__":

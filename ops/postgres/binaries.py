@@ -19,8 +19,7 @@ from tempfile import TemporaryDirectory
 
 from core import bundle
 from core.errors import OperationError
-from core.files import write_atomically
-from core.folder_lock import folder_lock
+from core.files import folder_lock, write_atomically
 from ops.postgres import packages
 
 CACHE = "PLANTLOG_CACHE"

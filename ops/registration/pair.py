@@ -25,7 +25,8 @@ from core.config.snapshot import tags_json
 from core.database import connected
 from core.errors import OperationError
 from core.paths import State, plantlog_version
-from core.redundancy import (
+from core.users.directory import AUDIT_SPOOL
+from ingest.spool.member import (
     LEASE_SECONDS,
     PATIENCE,
     folder_id,
@@ -34,7 +35,6 @@ from core.redundancy import (
     write_holder,
     write_member,
 )
-from core.users.directory import AUDIT_SPOOL
 from ops.registration.heartbeat import location
 from ops.registration.installation import installation_id
 from schema.queries import load

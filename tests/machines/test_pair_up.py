@@ -15,8 +15,8 @@ from core.config.load import load
 from core.config.model import NotifyOptions, Plant
 from core.errors import OperationError
 from core.paths import State
-from core.redundancy import folder_id, read_token
 from history.seals.keys import signer
+from ingest.spool.member import folder_id, read_token
 from ingest.writer.pair.lease import Lease
 from ops.appliance.refusals import check_registration
 from ops.notifier.process import Notifier

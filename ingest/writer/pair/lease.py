@@ -26,9 +26,9 @@ from core import metrics
 from core.database import FAILURES, bounded, connect
 from core.errors import LeaseLost
 from core.files import write_atomically
-from core.redundancy import LEASE_SECONDS, read_token, stands_by, write_holder, write_token
 from core.timestamps import now_us
 from ingest.journal.replay import replay
+from ingest.spool.member import LEASE_SECONDS, read_token, stands_by, write_holder, write_token
 from ingest.writer.transaction.write import Fence, session_prefix
 from schema.queries import load
 

@@ -13,7 +13,7 @@ from core import log
 from core.config.processes import collectors
 from core.config.snapshot import plant_in_force
 from core.paths import State
-from core.scheduling import lower_priority
+from core.process.scheduling import lower_priority
 from lab.bench.day.clock import Clock
 from ops.maintenance.job import connect
 from ops.maintenance.jobs import jobs

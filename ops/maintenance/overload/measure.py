@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from core.config.model import HealthOptions
-from core.redundancy import read_member, stands_by
 from core.source_states import UP
+from ingest.spool.member import read_member, stands_by
 from ops import health
 from ops.maintenance.overload.state import Indicators
 from schema.queries import load

@@ -19,7 +19,7 @@ import pytest
 from core import metrics
 from core.config.model import HealthOptions
 from core.errors import OperationError
-from core.scheduling import NICE
+from core.process.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
 from ops.maintenance.job import Connection, Job, JobConnection, JobContext, JobResult, JobSkipped, run

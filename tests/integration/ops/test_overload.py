@@ -17,8 +17,8 @@ import pytest
 
 from core.batch import SampleBatch
 from core.config.model import WriterOptions
+from core.process.scheduling import NICE
 from core.samples import Samples
-from core.scheduling import NICE
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer

@@ -226,7 +226,7 @@ def test_hanging_supervisor_is_a_clear_error(state: State, monkeypatch: pytest.M
 
 
 def test_ingest_process_leads_its_own_session_and_stops_on_request(state: State) -> None:
-    code = "from core.scheduling import start_own_session; import time; start_own_session(); time.sleep(600)"
+    code = "from core.process.scheduling import start_own_session; import time; start_own_session(); time.sleep(600)"
     program = Program("writer", [sys.executable, "-c", code], {"PYTHONPATH": str(CHECKOUT)})
     with supervised(state, [program]) as supervisor:
         supervisor.start_program("writer")

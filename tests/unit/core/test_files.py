@@ -8,8 +8,7 @@ from threading import Event
 
 import pytest
 
-from core.files import atomic_path, write_atomically
-from core.folder_lock import folder_lock
+from core.files import atomic_path, folder_lock, write_atomically
 
 
 def test_file_is_written_with_content_and_permissions(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from core.config import token_file
 from core.config.model import HealthOptions
 from core.errors import DatabaseError, OperationError
 from core.paths import State
-from core.redundancy import write_member
+from ingest.spool.member import write_member
 from ingest.writer.restored.commit_mark import CommitMark
 from ingest.writer.restored.restore_check import ACCEPT
 from ops import ports

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.paths import CHECKOUT
-from core.scheduling import NICE
+from core.process.scheduling import NICE
 from ops.maintenance.jobs import jobs
 from ops.maintenance.overload.measure import Pressure, _pace, total_backlog
 from ops.maintenance.overload.state import Indicators, Overload, Threshold, describe
@@ -193,7 +193,9 @@ async def test_constantly_overloaded_machine_still_gives_jobs_turns() -> None:
 
 @pytest.mark.parametrize("before", [0, 19])
 def test_lower_priority_never_lowers_the_nice_value(before: int) -> None:
-    code = "from core.scheduling import lower_priority; import os; lower_priority(); print(os.getpriority(0, 0))"
+    code = (
+        "import os; from core.process.scheduling import lower_priority; lower_priority(); print(os.getpriority(0, 0))"
+    )
     command = ["nice", "-n", str(before), sys.executable, "-c", code]
     output = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert int(output.stdout) >= max(NICE, min(19, os.getpriority(os.PRIO_PROCESS, 0) + before))

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from rich.console import Console
 
-from core.answers import Answer, show
 from history.questions.ask import parse_time
+from history.sql.output import Answer, show
 
 NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
 
