@@ -13,7 +13,7 @@ from core.paths import CHECKOUT
 
 _LAUNCHER = CHECKOUT / "plantlog"
 _LOCKS = ("requirements.lock", "requirements-first.lock")
-_TOOLS = ("bash", "readlink", "dirname", "cmp", "flock", "touch", "cp", "rm", "grep")
+_TOOLS = ("bash", "readlink", "dirname", "cmp", "flock", "touch", "cp", "rm", "grep", "mkdir", "rmdir", "find")
 
 
 @pytest.fixture
@@ -62,11 +62,13 @@ def test_too_old_python_is_reported(checkout: Path) -> None:
 def test_newer_python_later_on_the_path_is_found(checkout: Path) -> None:
     python(checkout, "python3", "exit 1")
     python(
-        checkout, "python3.12", 'case $1 in -c) exit 0;; --version) echo Python 3.12.0;; *) echo "$@"; exit 3;; esac'
+        checkout,
+        "python3.12",
+        'case $1 in -c | -P) exit 0;; --version) echo Python 3.12.0;; *) echo "$@"; exit 3;; esac',
     )
     output = run(checkout)
     assert "with Python 3.12.0" in output.stderr
-    assert output.stdout == f"-m venv --clear {checkout}/.venv\n"
+    assert output.stdout == f"-m venv {checkout}/.venv\n"
 
 
 def test_interrupted_installation_is_made_again(checkout: Path) -> None:
@@ -75,8 +77,11 @@ def test_interrupted_installation_is_made_again(checkout: Path) -> None:
     for lock in _LOCKS:
         shutil.copy(checkout / lock, venv)
     (venv / "installing").touch()
-    python(checkout, "python3", 'case $1 in -c) exit 0;; --version) echo Python 3.11.9;; *) echo "$@"; exit 3;; esac')
-    assert run(checkout).stdout == f"-m venv --clear {venv}\n"
+    python(
+        checkout, "python3", 'case $1 in -c | -P) exit 0;; --version) echo Python 3.11.9;; *) echo "$@"; exit 3;; esac'
+    )
+    assert run(checkout).stdout == f"-m venv {venv}\n"
+    assert [path.name for path in venv.iterdir()] == ["installing"]
 
 
 def test_environment_of_the_same_lock_is_reused(checkout: Path) -> None:
@@ -141,8 +146,15 @@ def test_bundle_that_is_refused_installs_nothing(checkout: Path) -> None:
     )
     (venv / "bin" / "python").chmod(0o755)
     result = run(checkout)
-    assert (result.returncode, result.stderr.splitlines()[-1]) == (1, "plantlog: damaged")
+    assert (result.returncode, result.stderr) == (1, "plantlog: damaged\n")
     assert {path.name for path in venv.iterdir()} == {"bin"}
+
+
+def test_bundle_that_is_refused_at_first_makes_no_environment(checkout: Path) -> None:
+    python(checkout, "python3", 'case $1 in -c) exit 0;; *) echo "plantlog: damaged" >&2; exit 1;; esac')
+    result = run(checkout)
+    assert (result.returncode, result.stderr) == (1, "plantlog: damaged\n")
+    assert not (checkout / ".venv").exists()
 
 
 def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
