@@ -140,9 +140,12 @@ class ArchiveSettings:
 
 def check_repository(folder: Path) -> None:
     """Raises OperationError where ``folder`` can't be a repository: nothing but one may be given away or written to."""
-    if not folder.is_dir():
-        raise OperationError(f"[backup] repository {folder} is not a folder: mount it, or create it")
-    foreign = sorted(path.name for path in folder.iterdir() if path.name not in _OWN)
+    try:
+        foreign = sorted(path.name for path in folder.iterdir() if path.name not in _OWN)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise OperationError(f"[backup] repository {folder} is not a folder: mount it, or create it") from error
+    except OSError as error:
+        raise OperationError(f"[backup] repository {folder} can't be read: {error.strerror}") from error
     if foreign:
         raise OperationError(f"[backup] repository {folder} contains {foreign[0]!r}: choose an empty folder")
 

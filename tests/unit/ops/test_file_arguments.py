@@ -55,6 +55,16 @@ def test_path_of_a_command(words: tuple[str, ...], paths: dict[str, Path], tmp_p
             assert f"found {found}; legal: " in output, result
 
 
+def test_repository_whose_name_is_too_long(tmp_path: Path) -> None:
+    (tmp_path / "passphrase").write_text("0123456789abcdef")
+    repository = tmp_path / ("x" * 256)
+    words = (*_RESTORE[:3], repository, _RESTORE[4], tmp_path / "passphrase")
+    result = run(tmp_path / "state", *map(str, words))
+    message = f"plantlog: [backup] repository {repository} can't be read: File name too long\n"
+    assert (result.code, result.err) == (1, message)
+    assert not (tmp_path / "state").exists()
+
+
 def test_path_of_evidence_or_history(paths: dict[str, Path], tmp_path: Path) -> None:
     for name, found in (("folder", "a folder"), ("missing", "no such file")):
         with pytest.raises(OperationError, match=f"{name}: found {found}; legal: a public key"):
