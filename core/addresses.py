@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 WILDCARDS = ("0.0.0.0", "::")  # of a server that listens at all addresses
+FIRST_EPHEMERAL_PORT = 32_768  # of Linux' ip_local_port_range: those of outgoing connections
 
 
 def is_loopback(host: str) -> bool:
@@ -19,6 +20,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def port_advice(port: int) -> str:
+    """Advice, behind an error, on a port to listen on that an outgoing connection can take at any time."""
+    if port < FIRST_EPHEMERAL_PORT:
+        return ""
+    return f". Outgoing connections use ports from {FIRST_EPHEMERAL_PORT:,}: choose one below"
 
 
 def reachable(address: str) -> bool:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from core.addresses import WILDCARDS
+from core.addresses import FIRST_EPHEMERAL_PORT, WILDCARDS, port_advice
 from core.errors import OperationError
 from core.files import folder_lock
 from core.paths import temporary_folder
 
-FREE_RANGE = range(10_000, 32_768)  # where free ports are looked for: Linux' ip_local_port_range begins behind it
+FREE_RANGE = range(10_000, FIRST_EPHEMERAL_PORT)  # where free ports are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,18 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
     ``ours``: processes that may listen there, because they give way.
     """
     conflicts = [
-        f"{w.process}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
+        f"{w.process}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}{port_advice(w.port)}"
         for w in requirements
-        if not is_free(w.host, w.port) and not (ours and _listeners(w.port, w.host) <= {*ours})
+        if not is_free(w.host, w.port) and not _give_way(w, ours)
     ]
     if conflicts:
         raise OperationError("\n".join(conflicts))
+
+
+def _give_way(requirement: PortRequirement, ours: Collection[int]) -> bool:
+    """Whether all that listen there are ours. Where nobody does, the port may be that of an outgoing connection."""
+    listeners = _listeners(requirement.port, requirement.host)
+    return listeners <= {*ours} if listeners else is_free(requirement.host, requirement.port)
 
 
 def check_distinct(requirements: Iterable[PortRequirement]) -> None:

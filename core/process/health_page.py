@@ -14,6 +14,6 @@ from core.servers import health
 def serve(
     process: str, settings: ProcessSettings, report: Callable[[], Awaitable[health.HealthReport]], state: Path
 ) -> AbstractAsyncContextManager[None]:
-    """Serve while the block runs. Raises OSError if the port is in use."""
+    """Serve while the block runs. Raises OperationError if the port is in use."""
     options = settings.health
     return health.serve(options.host, port(process, options), report, state, settings.server_tls(options, state))

@@ -23,7 +23,7 @@ _PUBLIC = ("process", "ready", "alive", "since", "installation", "configuration"
 async def serve(
     host: str, port: int, report: Callable[[], Awaitable[HealthReport]], state: Path, tls: ServerTls | None = None
 ) -> Any:
-    """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use.
+    """Serve on ``host:port`` while the block runs. Raises OperationError if the port is in use.
 
     The report has the installation, as another appliance may have had the same port before. There is no login, so other
     machines see neither addresses nor tokens.

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from core import metrics
-from core.addresses import is_loopback
+from core.addresses import is_loopback, port_advice
+from core.errors import OperationError
 from core.servers.server_tls import ServerTls
 from core.tls import reason
 
@@ -48,7 +49,7 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Serve on ``host:port`` while the block runs; yields the port. ``options`` are passed to aiohttp's AppRunner.
 
-    ``tls``: for HTTPS. Raises OSError where the port is taken.
+    ``tls``: for HTTPS. Raises OperationError where the port is taken.
     """
     limiter = _ConnectionLimiter(tls)
     app.middlewares.insert(0, limiter.track)
@@ -59,9 +60,13 @@ async def serve(
     loop = asyncio.get_running_loop()
     closing = loop.create_task(limiter.close_late())
     try:
-        listening = await loop.create_server(
-            lambda: _Connection(inner(), limiter), host or None, port, backlog=_BACKLOG
-        )
+        try:
+            listening = await loop.create_server(
+                lambda: _Connection(inner(), limiter), host or None, port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            cause = str(error.strerror).rpartition(": ")[2]  # asyncio repeats the address before it
+            raise OperationError(f"cannot listen on port {port} of {host}: {cause}{port_advice(port)}") from error
         try:
             yield listening.sockets[0].getsockname()[1]
         finally:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from aiohttp import web
 
 from core import metrics
 from core.config.model import ViewerOptions
-from core.errors import DatabaseError, OperationError, QueryError
+from core.errors import DatabaseError, QueryError
 from core.servers import http
 from core.servers.server_tls import ServerTls
 from dashboards.viewer import page
@@ -155,15 +155,11 @@ async def serve(
     if tls is not None and not tls.is_own:
         # Not with plantlog's own certificate: it would also hold for Grafana and others on this host.
         app.on_response_prepare.append(_require_https)
-    async with AsyncExitStack() as stack:
-        stack.callback(access.close)
-        try:
-            # If a client disconnects, its statement is cancelled.
-            served = http.serve(app, options.host, options.port, tls, handler_cancellation=True, shutdown_timeout=3.0)
-            port = await stack.enter_async_context(served)
-        except OSError as error:
-            raise OperationError(f"[viewer] {options.host}:{options.port} cannot listen: {error}") from error
-        yield port
+    # If a client disconnects, its statement is cancelled.
+    served = http.serve(app, options.host, options.port, tls, handler_cancellation=True, shutdown_timeout=3.0)
+    with closing(access):
+        async with served as port:
+            yield port
 
 
 async def _require_https(_: web.Request, response: web.StreamResponse) -> None:

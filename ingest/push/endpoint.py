@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from core import metrics
 from core.config.model import PushOptions
-from core.errors import OperationError, SpoolError
+from core.errors import SpoolError
 from core.servers import http
 from core.servers.server_tls import ServerTls
 from core.timestamps import now_us
@@ -65,14 +65,8 @@ async def serve(endpoint: Endpoint, tls: ServerTls | None = None) -> AsyncIterat
             web.get("/health", _health),
         ]
     )
-    async with AsyncExitStack() as stack:
-        try:
-            served = http.serve(
-                app, options.host, options.port, tls, shutdown_timeout=_DRAIN_SECONDS, auto_decompress=False
-            )
-            port = await stack.enter_async_context(served)
-        except OSError as error:
-            raise OperationError(f"[push] {options.host}:{options.port} cannot listen: {error}") from error
+    limits = {"shutdown_timeout": _DRAIN_SECONDS, "auto_decompress": False}
+    async with http.serve(app, options.host, options.port, tls, **limits) as port:
         yield port
 
 

@@ -167,11 +167,21 @@ def check_ports(
         return
     before = {(port.host, port.port) for listening in ports(last, current.plant).values() for port in listening}
     moved = [port for name in running for port in required.get(name, ()) if (port.host, port.port) not in before]
-    ours: set[int] = set()
-    for pid in (pid for name, pid in running.items() if pid is not None and name != "postgres" and moved):
+    check(moved, _with_children(pid for name, pid in running.items() if name != "postgres"))
+
+
+def check_ports_again(required: Mapping[str, Sequence[PortRequirement]], running: Mapping[str, int | None]) -> None:
+    """Raise OperationError if a program has taken a port since :func:`check_ports`, so that a process has exited."""
+    check([port for listening in required.values() for port in listening], _with_children(running.values()))
+
+
+def _with_children(pids: Iterable[int | None]) -> set[int]:
+    processes: set[int] = set()
+    for pid in pids:
         with suppress(psutil.NoSuchProcess):
-            ours |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
-    check(moved, ours)
+            if pid is not None:
+                processes |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    return processes
 
 
 def _simulator_port(source: Source) -> PortRequirement:

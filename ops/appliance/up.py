@@ -105,26 +105,38 @@ def up(options: UpOptions, console: Console) -> None:
             _update_programs(supervisor, all_programs, db, plant, state, step)
             deployment.save(state)
             Running(plant.name, plant.health, tuple(processes_of(plant))).save(state)
-        if deployment.simulator:
-            with steps.step("start simulator") as step:
-                supervisor.start_program("simulator")
-                for name in filterfalse(is_collector, processes_of(plant)):  # while it makes its certificate
-                    supervisor.start_program(name)
-                _trust_simulator(plant, state, supervisor)
         collectors = list(filter(is_collector, processes_of(plant)))
         awaited = processes_of(plant) if in_force_already is None else collectors
         watched = [program.name for program in all_programs] if in_force_already is None else collectors
-        progress = Progress(supervisor, state, watched)
-        with steps.step("start writer, collectors and maintenance") as step:
-            for name in processes_of(plant):
-                supervisor.start_program(name)
-            wait_until_alive(awaited, plant, progress)
-            # Collectors apply a new configuration on SIGHUP; all other processes were restarted.
-            wait_until_configured(collectors, current.number, plant, progress)
-        with steps.step("wait for connections") as step:
-            wait_until_ready(awaited, plant, progress, step, deployment.simulator)
+        with _ports_of_others(deployment, plant, supervisor):
+            if deployment.simulator:
+                with steps.step("start simulator") as step:
+                    supervisor.start_program("simulator")
+                    for name in filterfalse(is_collector, processes_of(plant)):  # while it makes its certificate
+                        supervisor.start_program(name)
+                    _trust_simulator(plant, state, supervisor)
+            progress = Progress(supervisor, state, watched)
+            with steps.step("start writer, collectors and maintenance") as step:
+                for name in processes_of(plant):
+                    supervisor.start_program(name)
+                wait_until_alive(awaited, plant, progress)
+                # Collectors apply a new configuration on SIGHUP; all other processes were restarted.
+                wait_until_configured(collectors, current.number, plant, progress)
+            with steps.step("wait for connections") as step:
+                wait_until_ready(awaited, plant, progress, step, deployment.simulator)
     print_summary(deployment, plant, db.where, state, console, database_is_away=in_force_already is not None)
     service.note_absence(state, console)
+
+
+@contextmanager
+def _ports_of_others(deployment: Deployment, plant: Plant, supervisor: Supervisor) -> Iterator[None]:
+    """Name the port and who has it, where a process exits because a port was taken after it had been looked at."""
+    try:
+        yield
+    except OperationError:
+        if running := supervisor.active():
+            programs.check_ports_again(programs.ports(deployment, plant), running)
+        raise
 
 
 def check_start(state: State, options: UpOptions) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from rich.console import Console
 
 from core.config.load import load
 from core.errors import OperationError
 from core.installation import installations
 from core.paths import State
-from ops.appliance import orphans
+from ops.appliance import orphans, programs
 from ops.appliance.refusals import check_registration
 from ops.appliance.supervisor import Supervisor
+from ops.appliance.up import UpOptions, up
 from ops.deployment import Deployment
 from ops.registration import heartbeat
 from ops.registration.redefined_tags import TagDecisions
@@ -130,6 +135,38 @@ def test_port_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
         assert not state.exists()
         State(state).claim()
         assert "is in use" in _refused(State(state), "up", "--config", config)
+
+
+def test_port_that_is_taken_after_the_check_is_named(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", database.owner_dsn)
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "state"))
+    config, viewer = tmp_path / "plant.toml", free_ports(21)
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    config.write_text(
+        f'[plant]\nname = "p"\n[viewer]\nport = {viewer}\n[health]\nport = {viewer + 1}\n'
+        '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1"\ntags = "tags.csv"\n'
+    )
+    check = programs.check_ports
+    with ExitStack() as taken:
+
+        def check_and_take(*arguments: Any) -> None:
+            check(*arguments)
+            taken.enter_context(socket.create_server(("127.0.0.1", viewer)))
+
+        monkeypatch.setattr(programs, "check_ports", check_and_take)
+        taken.callback(end, State(tmp_path / "state"))
+        with pytest.raises(OperationError) as refused:
+            up(UpOptions(config=config), Console(quiet=True))
+    assert re.fullmatch(
+        rf"viewer: port {viewer} on 127.0.0.1 is in use by \S+ \(process {os.getpid()}\): choose another port in "
+        rf"\[viewer\] of {config}, or use up --port for the simulated plant",
+        str(refused.value),
+    )
+    log = (tmp_path / "state" / "log" / "viewer.log").read_text()
+    assert f"cannot listen on port {viewer} of 127.0.0.1: address already in use" in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from core.addresses import port_advice
 from core.config import token_file
 from core.config.model import HealthOptions
 from core.errors import DatabaseError, OperationError
@@ -177,9 +178,18 @@ def test_taken_ports_are_named_with_owner_and_option() -> None:
             ports.check(wanted)
     assert str(error.value).splitlines() == [
         f"writer: port {port} on 127.0.0.1 is in use by {psutil.Process().name()} "
-        f"(process {os.getpid()}): change {port}"
+        f"(process {os.getpid()}): change {port}{port_advice(port)}"
         for port in (a, b)
     ]
+
+
+def test_port_of_an_outgoing_connection_is_in_use_though_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        port = client.getsockname()[1]
+        with pytest.raises(OperationError) as error:
+            ports.check([PortRequirement("127.0.0.1", port, "writer", "change it")], {os.getpid()})
+    advice = "Outgoing connections use ports from 32,768: choose one below"
+    assert str(error.value) == f"writer: port {port} on 127.0.0.1 is in use: change it. {advice}"
 
 
 def test_nothing_is_deleted_unless_somebody_says_so(tmp_path: Path) -> None:
