@@ -118,6 +118,24 @@ def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None)
         os.close(descriptor)
 
 
+@contextmanager
+def work_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside ``path`` for the block that makes it, which can rename it from there.
+
+    It is removed with the block; what a killed process left, by the next one. A second process waits. Raises OSError.
+    """
+    folder = path.absolute().with_name(f".{path.name}.partial")
+    with folder_lock(folder):
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(folder))
+        for left in folder.iterdir():
+            remove(left)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
 def _locked(folder: Path, before_waiting: Callable[[], None]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

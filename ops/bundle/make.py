@@ -6,15 +6,16 @@ Both are downloaded for machines that need not be this one: pip and apt are told
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from core.bundle import ARCHITECTURES, DEBIAN, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, digest
 from core.errors import OperationError
-from core.files import atomic_path, fault
+from core.files import atomic_path, fault, work_folder
 from core.paths import CHECKOUT, plantlog_version
 from ops.postgres import packages
 from ops.postgres.binaries import PACKAGES
@@ -59,15 +60,15 @@ def targets_of(names: str | None) -> list[Target]:
 
 def make(bundle: Path, targets: Sequence[Target], key: Path | None, progress: Callable[[str], None]) -> str:
     """Make a bundle, whole or not at all; its SHA-256. Raises OperationError."""
-    signer = None if key is None else _signer(key)
+    signer = None if key is None else signing_key(key)
     try:
-        if bundle.exists():
-            raise OperationError(f"{bundle} exists: remove it, or name another file")
-        with TemporaryDirectory(prefix=f".{bundle.name}.", dir=bundle.absolute().parent) as folder:
-            content = Path(folder, "content")
-            _collect(content, targets, Path(folder), progress)
+        with work_folder(bundle) as folder:
+            if bundle.exists():
+                raise OperationError(f"{bundle} exists: remove it, or name another file")
+            content = folder / "content"
+            _collect(content, targets, folder, progress)
             members = {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
-            now = datetime.now(UTC)
+            now = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()), UTC)
             manifest = {
                 "plantlog": plantlog_version(),
                 "created": now.isoformat(timespec="seconds"),
@@ -87,7 +88,8 @@ def make(bundle: Path, targets: Sequence[Target], key: Path | None, progress: Ca
         raise OperationError(f"{bundle} can't be written: {error.strerror}: {error.filename}") from error
 
 
-def _signer(key: Path) -> Ed25519PrivateKey:
+def signing_key(key: Path) -> Ed25519PrivateKey:
+    """The private key in a file. Raises OperationError where that is none of Ed25519."""
     try:
         signer = load_pem_private_key(key.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -99,9 +101,9 @@ def _signer(key: Path) -> Ed25519PrivateKey:
     return signer
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes | Path, time: datetime) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: bytes | Path, made_at: datetime) -> None:
     member = tarfile.TarInfo(name)
-    member.mtime = int(time.timestamp())
+    member.mtime = int(made_at.timestamp())
     if isinstance(content, bytes):
         member.size = len(content)
         tar.addfile(member, BytesIO(content))

@@ -16,15 +16,15 @@ import sys
 import sysconfig
 from email.utils import formatdate
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from core.bundle import ARCHITECTURES
 from core.config.load import load
+from core.files import work_folder
 from core.paths import CHECKOUT, EXAMPLE, plantlog_version
 from ops.packaging.manual import page
 from ops.service.unit import Service
 
-_NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm", "v2.48.0"
+NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm", "v2.48.0"
 LIBRARY = Path("/usr/lib/plantlog")
 CODE = ("core", "dashboards", "history", "ingest", "lab", "ops", "schema", "simulator")
 _FILES = ("LICENSE", "NOTICE", "pyproject.toml", "requirements.lock")
@@ -43,7 +43,7 @@ def package_version(version: str) -> str:
 
 
 def make(folder: Path) -> None:
-    """Make the packages in a folder."""
+    """Make the packages in a folder, each whole or not at all."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     made_at = _run("git", "log", "-1", "--format=%ct").strip()
     environment = {
@@ -52,26 +52,27 @@ def make(folder: Path) -> None:
         "PYTHON": python,
         "SOURCE_DATE_EPOCH": made_at,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory() as work:
-        os.umask(0o022)
-        _make_tree(Path(work, "tree"), python, float(made_at))
-        Path(work, "ops").symlink_to(CHECKOUT / "ops")
+    os.umask(0o022)
+    with work_folder(folder / "packages") as work:
+        _make_tree(work / "tree", python, float(made_at))
+        (work / "ops").symlink_to(CHECKOUT / "ops")
+        (work / "packages").mkdir()
         for packager in ("deb", "rpm"):
             command = (nfpm(), "package", "--config", str(_HERE / "nfpm.yaml"), "--packager", packager)
-            _run(*command, "--target", f"{folder.absolute()}/", cwd=work, **environment)
+            _run(*command, "--target", f"{work}/packages/", cwd=work, **environment)
+        for path in (work / "packages").iterdir():
+            path.rename(folder / path.name)
 
 
 def nfpm() -> str:
     """Path of nfpm, which is built once for each version, in the user's cache."""
-    module, version = _NFPM
+    module, version = NFPM
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "plantlog", f"nfpm-{version}")
     if not (folder / "nfpm").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder) as partial:
-            options = {"GOBIN": partial, "GOFLAGS": "-mod=mod -buildvcs=false"}
+        with work_folder(folder / "nfpm") as partial:
+            options = {"GOBIN": str(partial), "GOFLAGS": "-mod=mod -buildvcs=false"}
             _run("go", "install", "-trimpath", "-ldflags=-s -w", f"{module}@{version}", **options)
-            Path(partial, "nfpm").rename(folder / "nfpm")  # whole or not at all
+            (partial / "nfpm").rename(folder / "nfpm")  # whole or not at all
     return str(folder / "nfpm")
 
 

@@ -67,6 +67,7 @@ def bundle(mirror: Mirror, wheel: None, tmp_path: Path, monkeypatch: pytest.Monk
     subject = serialization.PublicFormat.SubjectPublicKeyInfo
     (tmp_path / "public.pem").write_bytes(key.public_key().public_bytes(encoding, subject))
     path = tmp_path / "plantlog.bundle"
+    (tmp_path / ".plantlog.bundle.partial" / "content" / "wheels").mkdir(parents=True)  # of one that was killed
     assert make(path, targets_of(None), tmp_path / "private.pem", print) == digest(path)
     assert {left.name for left in tmp_path.iterdir()} == {
         *("gpg", "mirror", "plantlog.bundle", "private.pem", "public.pem")

@@ -1,14 +1,19 @@
-"""Files are replaced as a whole, with the permissions of the call; a lock is that of the folder that is there."""
+"""Files are replaced as a whole, with the permissions of the call; a lock is that of the folder that is there;
+work that is killed leaves nothing behind the next one."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from core.files import atomic_path, folder_lock, write_atomically
+from core.files import atomic_path, folder_lock, work_folder, write_atomically
+from core.paths import CHECKOUT
 
 
 def test_file_is_written_with_content_and_permissions(tmp_path: Path) -> None:
@@ -52,3 +57,30 @@ def test_who_waits_for_a_folder_that_is_removed_locks_the_next_one(tmp_path: Pat
             waits.wait()
             folder.rmdir()
         assert locked.result()
+
+
+def test_work_that_is_killed_is_cleaned_up_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from core.files import work_folder\n"
+        "with work_folder(Path(sys.argv[1])) as folder: (folder / 'half').mkdir(); os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    run = subprocess.run([sys.executable, "-P", "-c", code, tmp_path / "made"], env=environment, check=False)
+    assert run.returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert [path.name for path in left.iterdir()] == ["half"]
+    with work_folder(tmp_path / "made") as folder:
+        assert (folder, [*folder.iterdir()]) == (left, [])
+        (folder / "whole").mkdir()
+        (folder / "whole").rename(tmp_path / "made")
+    assert list(tmp_path.iterdir()) == [tmp_path / "made"]
+
+
+def test_link_in_place_of_a_work_folder_is_not_followed(tmp_path: Path) -> None:
+    """Somebody may put one into a folder for all."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "file").touch()
+    (tmp_path / ".made.partial").symlink_to(tmp_path / "theirs")
+    with pytest.raises(PermissionError, match="It belongs to another user"), work_folder(tmp_path / "made"):
+        pass
+    assert (tmp_path / "theirs" / "file").exists()
