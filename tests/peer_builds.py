@@ -125,7 +125,7 @@ def _build_open62541(folder: Path) -> None:
     with TemporaryDirectory() as temporary:
         work = Path(temporary)
         (work / "lists" / "partial").mkdir(parents=True)
-        source = f"[signed-by={packages.keyring(work)}] {packages.mirror()} {packages.RELEASE} main\n"
+        source = f"[signed-by={packages.keyring(work)}] {packages.mirror(work)} {packages.RELEASE} main\n"
         (work / "sources.list").write_text(f"deb {source}deb-src {source}")
         files = {"SourceList": work / "sources.list", "SourceParts": "-"}
         options = [f"-oDir::Etc::{name}={value}" for name, value in files.items()]

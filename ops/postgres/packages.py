@@ -25,6 +25,7 @@ MIRROR = "PLANTLOG_DEBIAN_MIRROR"
 _EXAMPLE = "http://ftp.de.debian.org/debian"
 _KEYRINGS = Path("usr/share/keyrings")  # /…: the machine's
 _KEYRING = "debian-archive-keyring"  # file and package
+_DEBOOTSTRAP = "debootstrap"  # file and package
 _BUNDLED = "bundled"
 _LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"
 _ERROR_LINES = 20
@@ -72,7 +73,7 @@ Provides: {", ".join(f"{name} (= 9999)" for name in _LEFT_OUT)}, libllvm19 (= 9:
 def download(packages: Sequence[str], work: Path) -> list[Path]:
     """The files of packages of :data:`RELEASE` and all that they depend on, verified. Raises OperationError."""
     if (file := bundle.in_use()) is None:
-        address = mirror()
+        address = mirror(work)
     else:
         bundle.extract(file, bundle.DEBIAN, work / _BUNDLED)
         address = f"file:{work / _BUNDLED}"
@@ -82,7 +83,7 @@ def download(packages: Sequence[str], work: Path) -> list[Path]:
 
 def copy_mirror(packages: Sequence[str], architecture: str, work: Path, to: Path) -> None:
     """The part of a mirror that :func:`download` needs, with the keys of Debian's archive. Raises OperationError."""
-    apt = _apt(work, mirror(), architecture)
+    apt = _apt(work, mirror(work), architecture)
     planned = run([*apt, "--print-uris", "install", *packages])
     run([*apt, "install", *packages])
     files = {name: unquote(path) for path, name in re.findall(r"^'\S+/(pool/\S+)' (\S+)", planned, re.MULTILINE)}
@@ -128,8 +129,11 @@ def patch(programs: Sequence[Path], root: Path) -> None:
         run([patchelf, "--set-interpreter", loader, *libraries, str(program)])
 
 
-def mirror() -> str:
-    """A mirror of Debian: that of ``PLANTLOG_DEBIAN_MIRROR``, else the machine's own. Raises OperationError."""
+def mirror(work: Path) -> str:
+    """A mirror of Debian: that of ``PLANTLOG_DEBIAN_MIRROR``, else the machine's own, else debootstrap's default.
+
+    Raises OperationError.
+    """
     if chosen := os.environ.get(MIRROR):
         return chosen.rstrip("/")
     listed = run(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(CODENAME)|$(REPO_URI)"])
@@ -141,10 +145,17 @@ def mirror() -> str:
     for _, _, address in targets:
         if address.rstrip("/").endswith("/debian"):
             return address.rstrip("/")
-    raise OperationError(
-        "PostgreSQL comes from a mirror of Debian, and apt of this machine knows none: set "
-        f"{MIRROR}={_EXAMPLE}, or a mirror near you; or set PLANTLOG_DSN to an existing server"
-    )
+    remedy = f"set {MIRROR}={_EXAMPLE}, or a mirror near you; or set PLANTLOG_DSN to an existing server"
+    try:
+        script = (_from_machine(_DEBOOTSTRAP, work) / "usr/sbin" / _DEBOOTSTRAP).read_text()
+    except OperationError as error:
+        raise OperationError(
+            f"PostgreSQL comes from a mirror of Debian, and apt of this machine knows none: {remedy}. Nor is there the "
+            f"package {_DEBOOTSTRAP}, which names one: {error}"
+        ) from error
+    if (default := re.search(r'^DEF_MIRROR="(\S+)"$', script, re.MULTILINE)) is None:
+        raise OperationError(f"the package {_DEBOOTSTRAP} names no mirror of Debian: {remedy}")
+    return default[1].rstrip("/")
 
 
 def keyring(work: Path) -> Path:
@@ -159,17 +170,25 @@ def keyring(work: Path) -> Path:
         keys = _keyring(work / _BUNDLED)
     elif keys is None:
         try:
-            run(["apt-get", "-qq", "download", _KEYRING], cwd=work)
+            keys = _keyring(_from_machine(_KEYRING, work))
         except OperationError as error:
             raise OperationError(
                 f"the keys of Debian's archive are neither in /{_KEYRINGS / _KEYRING}.gpg nor in a package of this "
                 f"machine's archive: as root, run `apt-get update`. {error}"
             ) from error
-        unpack(list(work.glob("*.deb")), work / "keys")
-        keys = _keyring(work / "keys")
     if keys is None:
         raise OperationError(f"the package {_KEYRING} has no keys in /{_KEYRINGS}")
     return keys
+
+
+def _from_machine(package: str, work: Path) -> Path:
+    """Folder with a package unpacked, which the machine's own archive has signed. Raises OperationError."""
+    folder = work / package
+    if not folder.exists():
+        folder.mkdir()
+        run(["apt-get", "-qq", "download", package], cwd=folder)
+        unpack(list(folder.glob("*.deb")), folder)
+    return folder
 
 
 def _keyring(root: Path) -> Path | None:

@@ -37,6 +37,7 @@ class Mirror:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder / "mirror", folder / "gpg"
+        self.origin, self.codename = "Debian", packages.RELEASE
         self.home.mkdir(mode=0o700)
         (self.folder / "pool").mkdir(parents=True)
         self.architecture = run("dpkg", "--print-architecture").strip()
@@ -45,12 +46,12 @@ class Mirror:
         interpreter = _INTERPRETER[0].decode()
         control = "usr/share/postgresql/17/extension/timescaledb.control"
         server = {f"{_BIN}/postgres": "/bin/true"}
-        self._package("postgresql-17", server, {f"usr{interpreter}": interpreter})
-        self._package("postgresql-17-timescaledb", {control: "/dev/null"})
-        self._package("pgbackrest", {"usr/bin/pgbackrest": "/bin/true"})
-        self._package("pg-auto-failover-cli", {"usr/bin/pg_autoctl": "/bin/true"})
-        self._package("postgresql-17-auto-failover", {})
-        self._package("libc-bin", {_LOCALE: "/dev/null"})
+        self.package("postgresql-17", server, {f"usr{interpreter}": interpreter})
+        self.package("postgresql-17-timescaledb", {control: "/dev/null"})
+        self.package("pgbackrest", {"usr/bin/pgbackrest": "/bin/true"})
+        self.package("pg-auto-failover-cli", {"usr/bin/pg_autoctl": "/bin/true"})
+        self.package("postgresql-17-auto-failover", {})
+        self.package("libc-bin", {_LOCALE: "/dev/null"})
         self.index()
 
     def _gpg(self, *arguments: str | Path) -> None:
@@ -68,7 +69,7 @@ class Mirror:
         """The key that signed."""
         return self.home / f"{self._key}.pgp"
 
-    def _package(self, name: str, files: dict[str, str], links: dict[str, str] | None = None) -> None:
+    def package(self, name: str, files: dict[str, str], links: dict[str, str] | None = None) -> None:
         with TemporaryDirectory() as work:
             root = Path(work, "root")
             control = root / "DEBIAN" / "control"
@@ -95,7 +96,7 @@ class Mirror:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             fields = run("dpkg-deb", "--field", path).strip()
             text += f"{fields}\nFilename: pool/{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest}\n\n"
-        release = self.folder / "dists" / packages.RELEASE
+        release = self.folder / "dists" / self.codename
         index = release / f"main/binary-{self.architecture}" / "Packages"
         index.parent.mkdir(parents=True, exist_ok=True)
         index.write_text(text)
@@ -105,7 +106,7 @@ class Mirror:
             for path in index.parent.iterdir()
         )
         (release / "Release").write_text(
-            f"Origin: Debian\nCodename: {packages.RELEASE}\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
+            f"Origin: {self.origin}\nCodename: {self.codename}\nDate: Sat, 01 Nov 2025 00:00:00 UTC\n"
             f"Architectures: {self.architecture}\nComponents: main\nSHA256:\n{sums}"
         )
         self._gpg("--local-user", self._key, "--output", release / "InRelease", "--clearsign", release / "Release")
@@ -213,9 +214,55 @@ def test_disk_that_can_not_hold_programs_is_named(
     assert re.search(reason, refusal(tmp_path), re.DOTALL)
 
 
-def test_machine_without_a_mirror_is_told_how_to_name_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "apt.conf").write_text('Dir::Etc::SourceList "/dev/null";\nDir::Etc::SourceParts "/dev/null";\n')
-    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+def machine_with_apt_of(tmp_path: Path, sources: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own apt, as it is with other sources; nobody has named a mirror of Debian."""
+    for folder in ("lists/partial", "archives/partial"):
+        (tmp_path / "apt" / folder).mkdir(parents=True)
+    apt = tmp_path / "apt"
+    (apt / "sources.list").write_text(sources)
+    (apt / "apt.conf").write_text(
+        f'Dir::Etc::SourceList "{apt}/sources.list";\nDir::Etc::SourceParts "/dev/null";\n'
+        f'Dir::State::Lists "{apt}/lists";\nDir::Cache "{apt}";\nAPT::Sandbox::User "root";\n'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(apt / "apt.conf"))
     monkeypatch.delenv("PLANTLOG_DEBIAN_MIRROR", raising=False)
-    with pytest.raises(OperationError, match="apt of this machine knows none: set PLANTLOG_DEBIAN_MIRROR=http://"):
-        packages.mirror()
+
+
+def test_machine_whose_archive_is_not_debian_s_names_mirror_and_keys_by_packages(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ubuntu does, by its own signed debootstrap and debian-archive-keyring."""
+    monkeypatch.undo()
+    monkeypatch.setenv("PLANTLOG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(binaries, "hidden_above", lambda path: None)
+    monkeypatch.setattr(packages, "_KEYRING", "no-archive-keyring")  # this machine may have Debian's
+    (tmp_path / "machine").mkdir()
+    own = Mirror(tmp_path / "machine")
+    own.origin, own.codename = "Ubuntu", "noble"
+    script = tmp_path / "debootstrap"
+    script.write_text(f'#!/bin/sh\nDEF_MIRROR="file:{mirror.folder}"\nDEF_HTTPS_MIRROR="https://localhost"\n')
+    own.package("debootstrap", {"usr/sbin/debootstrap": str(script)})
+    own.package("no-archive-keyring", {"usr/share/keyrings/no-archive-keyring.pgp": str(mirror.keyring)})
+    own.index()
+    sources = f"deb [signed-by={own.keyring}] file:{own.folder} noble main\n"
+    machine_with_apt_of(tmp_path, sources, monkeypatch)
+    run("apt-get", "update", "--error-on=any")
+
+    programs = provide(tmp_path / "state", print)
+    assert run(programs.path("postgres"), "--version").startswith("true ")
+
+    script.write_text("#!/bin/sh\n")
+    own.package("debootstrap", {"usr/sbin/debootstrap": str(script)})
+    own.index()
+    run("apt-get", "update", "--error-on=any")
+    shutil.rmtree(tmp_path / "cache")
+    assert "the package debootstrap names no mirror of Debian: set PLANTLOG_DEBIAN_MIRROR=" in refusal(tmp_path)
+
+
+def test_machine_without_a_mirror_is_told_how_to_name_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_with_apt_of(tmp_path, "", monkeypatch)
+    with pytest.raises(OperationError) as refused:
+        packages.mirror(tmp_path)
+    message = " ".join(str(refused.value).split())
+    assert "apt of this machine knows none: set PLANTLOG_DEBIAN_MIRROR=http://" in message
+    assert "Nor is there the package debootstrap, which names one: apt-get -qq download debootstrap exited" in message
