@@ -1,9 +1,7 @@
--- Recompute the minutes of the channels ids between two times of one day, in the caller's snapshot. Dirty rows are
--- deleted, or cut to what is outside the bounds; rows that apply to any channel only if everyone is given. A DELETE is
--- planned over all chunks, whatever its bounds, so it runs only if there is something to delete. Lists of channels are
--- compared by hash (= ANY of a constant), not by && and <@, which compare all pairs: a gap may list all channels of a
--- source. If a minute has samples after a gap, the gap does not change the value carried on, and the next minute is
--- left alone.
+-- refresh_minutes: recompute the minutes of the channels ids between two times of one day, in the caller's snapshot
+--
+-- Of plant.refresh_portion. Rollups of states and of counters follow those of the samples. everyone: all channels, if
+-- what was marked dirty of any channel is to be taken, else NULL.
 CREATE OR REPLACE FUNCTION plant.refresh_minutes(ids int[], everyone int[], "from" timestamptz, "to" timestamptz)
     RETURNS void
 LANGUAGE plpgsql
@@ -14,58 +12,18 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    others   CONSTANT int[] := ARRAY(SELECT e.id FROM unnest(everyone) AS e (id)
-                                     EXCEPT SELECT i.id FROM unnest(ids) AS i (id));
-    whole    CONSTANT boolean := everyone IS NOT NULL AND others = '{}';
+    -- By hash: <@ compares all pairs.
+    whole    CONSTANT boolean := everyone IS NOT NULL
+                                 AND NOT EXISTS (SELECT unnest(everyone) EXCEPT SELECT unnest(ids));
     discrete int[];
     counters int[];
     of_day   CONSTANT timestamptz := plant.day_of("from");
-    obsolete_ids     int[];
-    obsolete_buckets timestamptz[];
     onward_ids     int[];
     onward_minutes timestamptz[];
 BEGIN
-    WITH deleted AS (
-        DELETE FROM plant.rollup_dirty AS d
-        WHERE d.from_time < "to" AND d.to_time > "from" AND NOT d.hours
-          AND (EXISTS (SELECT FROM unnest(d.channels) AS c (id) WHERE c.id = ANY (ids))
-               OR d.channels IS NULL AND everyone IS NOT NULL)
-        RETURNING d.from_time, d.to_time, d.channels, d.onward
-    ),
-    remainder AS (
-        INSERT INTO plant.rollup_dirty (from_time, to_time, channels, onward)
-        SELECT t.from_time, "from", t.channels, t.onward FROM deleted AS t WHERE t.from_time < "from"
-        UNION ALL
-        SELECT "to", t.to_time, t.channels, t.onward FROM deleted AS t WHERE t.to_time > "to"
-        UNION ALL
-        SELECT r.from_time, r.to_time, r.channels, r.onward
-        FROM (
-            SELECT DISTINCT greatest(t.from_time, "from") AS from_time, least(t.to_time, "to") AS to_time,
-                   others AS channels, t.onward
-            FROM deleted AS t
-            WHERE t.channels IS NULL
-            UNION ALL
-            SELECT greatest(t.from_time, "from"), least(t.to_time, "to"),
-                   ARRAY(SELECT c.id FROM unnest(t.channels) AS c (id) WHERE c.id <> ALL (ids)), t.onward
-            FROM deleted AS t
-            WHERE t.channels IS NOT NULL
-        ) AS r
-        WHERE r.channels <> '{}'
-    ),
-    onward AS (
-        SELECT c.id, plant.hour_of(greatest(t.from_time, "from")) AS hour,
-               least(t.to_time, "to") - INTERVAL '1 minute' AS minute
-        FROM deleted AS t
-        CROSS JOIN unnest(t.channels) AS c (id)
-        WHERE t.onward AND c.id = ANY (ids)
-    ),
-    hours AS (
-        INSERT INTO plant.rollup_dirty (from_time, to_time, channels, hours)
-        SELECT o.hour, o.hour + INTERVAL '1 hour', array_agg(DISTINCT o.id), true FROM onward AS o GROUP BY o.hour
-    )
-    SELECT array_agg(o.id), array_agg(o.minute)
+    SELECT array_agg(t.id), array_agg(t.minute)
     INTO onward_ids, onward_minutes
-    FROM (SELECT o.id, max(o.minute) AS minute FROM onward AS o GROUP BY o.id) AS o;
+    FROM plant.take_dirty_minutes(ids, everyone, "from", "to") AS t;
     -- Minutes whose raw data was dropped by retention cannot be recomputed and stay as they are; so do hours whose
     -- minutes were dropped.
     ids := plant.retained_channels(ids, 'raw', "from");
@@ -83,83 +41,8 @@ BEGIN
     INSERT INTO plant.rollup_1m
     SELECT u.* FROM unpacked CROSS JOIN LATERAL plant.unpack_minutes(unpacked.p, '-infinity', 'infinity') AS u;
 
-    WITH fresh AS MATERIALIZED (
-        SELECT m AS line, m.channel_id, m.bucket FROM plant.minutes_of(ids, "from", "to") AS m
-    ),
-    old AS MATERIALIZED (
-        SELECT r AS line, r.channel_id, r.bucket
-        FROM unnest(ids) AS c (id)
-        CROSS JOIN LATERAL (SELECT o.* FROM plant.rollup_1m AS o
-                            WHERE o.channel_id = c.id AND o.bucket >= "from" AND o.bucket < "to" OFFSET 0) AS r
-    ),
-    obsolete AS (
-        SELECT o.channel_id, o.bucket
-        FROM old AS o
-        WHERE NOT EXISTS (SELECT FROM fresh AS f WHERE f.channel_id = o.channel_id AND f.bucket = o.bucket)
-    ),
-    new AS (
-        SELECT f.line, f.channel_id, f.bucket
-        FROM fresh AS f
-        LEFT JOIN old AS o ON o.channel_id = f.channel_id AND o.bucket = f.bucket
-        WHERE o.line IS NULL OR o.line *<> f.line
-    ),
-    upserted AS (
-        INSERT INTO plant.rollup_1m SELECT (n.line).* FROM new AS n
-        ON CONFLICT (channel_id, bucket) DO UPDATE
-        SET n = excluded.n, min = excluded.min, max = excluded.max, sum = excluded.sum, area = excluded.area,
-            first = excluded.first, last = excluded.last, known = excluded.known, first_time = excluded.first_time,
-            last_time = excluded.last_time, n_good = excluded.n_good, holds = excluded.holds
-    ),
-    -- Channels whose value carried out of the bounds has changed: their next minute becomes dirty.
-    carried AS (
-        SELECT coalesce(f.channel_id, o.channel_id) AS channel_id
-        FROM (SELECT DISTINCT ON (f.channel_id) f.channel_id, f.line FROM fresh AS f
-              ORDER BY f.channel_id, f.bucket DESC) AS f
-        FULL JOIN (SELECT DISTINCT ON (o.channel_id) o.channel_id, o.line FROM old AS o
-                   ORDER BY o.channel_id, o.bucket DESC) AS o
-            ON o.channel_id = f.channel_id
-        WHERE float8send((f.line).last) IS DISTINCT FROM float8send((o.line).last)
-           OR (f.line).last_time IS DISTINCT FROM (o.line).last_time OR (f.line).holds IS DISTINCT FROM (o.line).holds
-        UNION
-        -- A gap that begins after the last minute with samples is in no row.
-        SELECT o.id
-        FROM unnest(onward_ids, onward_minutes) AS o (id, minute)
-        WHERE NOT EXISTS (SELECT FROM fresh AS f WHERE f.channel_id = o.id AND f.bucket >= o.minute)
-    ),
-    next AS MATERIALIZED (
-        SELECT a.bucket, array_agg(c.channel_id) AS channels
-        FROM carried AS c
-        CROSS JOIN LATERAL plant.minute_after(c.channel_id, "to") AS a
-        GROUP BY a.bucket
-    ),
-    hours AS (
-        SELECT plant.hour_of(m.bucket) AS hour, array_agg(DISTINCT m.channel_id) AS channels
-        FROM (
-            SELECT n.channel_id, n.bucket FROM new AS n
-            UNION ALL
-            SELECT g.channel_id, g.bucket FROM obsolete AS g
-            UNION ALL
-            -- An hour depends on the value carried into its first minute, even if that minute has not changed.
-            SELECT f.channel_id, f.bucket FROM fresh AS f WHERE NOT whole OR f.channel_id = ANY (discrete || counters)
-        ) AS m
-        GROUP BY plant.hour_of(m.bucket)
-        UNION ALL
-        SELECT plant.hour_of(n.bucket), n.channels FROM next AS n
-    ),
-    marked AS (
-        INSERT INTO plant.rollup_dirty (from_time, to_time, channels, hours)
-        SELECT n.bucket, n.bucket + INTERVAL '1 minute', n.channels, false FROM next AS n
-        UNION ALL
-        SELECT h.hour, h.hour + INTERVAL '1 hour',
-               CASE WHEN NOT whole OR cardinality(h.channels) <= 500 THEN h.channels END, true
-        FROM hours AS h
-    )
-    SELECT array_agg(g.channel_id), array_agg(g.bucket) INTO obsolete_ids, obsolete_buckets FROM obsolete AS g;
+    PERFORM plant.replace_minutes(ids, "from", "to", whole, onward_ids, onward_minutes);
 
-    IF obsolete_ids IS NOT NULL THEN
-        DELETE FROM plant.rollup_1m AS r USING unnest(obsolete_ids, obsolete_buckets) AS g (channel_id, bucket)
-        WHERE r.channel_id = g.channel_id AND r.bucket = g.bucket AND r.bucket >= "from" AND r.bucket < "to";
-    END IF;
     IF discrete <> '{}' THEN
         IF EXISTS (SELECT FROM plant.rollup_states_1m AS r
                    WHERE r.channel_id = ANY (discrete) AND r.bucket >= "from" AND r.bucket < "to") THEN
