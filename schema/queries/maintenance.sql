@@ -159,7 +159,7 @@ WITH retention AS (
     HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
-    SELECT b.ctid FROM plant.ingest_batch AS b, retention AS k WHERE b.written_at < now() - k.age LIMIT $1
+    SELECT b.ctid FROM plant.ingest_batch AS b, retention AS r WHERE b.written_at < now() - r.age LIMIT $1
 )
 DELETE FROM plant.ingest_batch AS b USING old AS o WHERE b.ctid = o.ctid;
 
@@ -170,7 +170,7 @@ WITH retention AS (
     HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
-    SELECT q.ctid FROM plant.quarantine AS q, retention AS k WHERE q.quarantined_at < now() - k.age LIMIT $1
+    SELECT q.ctid FROM plant.quarantine AS q, retention AS r WHERE q.quarantined_at < now() - r.age LIMIT $1
 )
 DELETE FROM plant.quarantine AS q USING old AS o WHERE q.ctid = o.ctid;
 

@@ -1,5 +1,4 @@
--- Storage by relation and form, from the catalog and the list of archived days. A columnstored day with late rows is
--- listed in both forms.
+-- Community: otherwise as storage.apache.sql. A columnstored day with late rows is listed in both forms.
 CREATE OR REPLACE FUNCTION plant.storage()
 RETURNS TABLE (relation text, form text, day timestamptz, rows bigint, bytes bigint)
 LANGUAGE sql STABLE

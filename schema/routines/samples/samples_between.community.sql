@@ -1,7 +1,5 @@
--- Samples with from <= time < to, each once. The function is inlined, so the conditions of the calling query reach the
--- tables; only the chunks and packed hours within the bounds are read. A separate function for packed hours would be
--- one more function to inline, which costs 13 % of a query over one hour.
--- Rows before packed_until are a separate branch; the view samples explains why.
+-- Community: otherwise as samples_between.apache.sql. Rows before packed_until are a separate branch; the view samples
+-- explains why.
 CREATE OR REPLACE FUNCTION plant.samples_between(channels int[], "from" timestamptz, "to" timestamptz)
 RETURNS TABLE ("time" timestamptz, channel_id int, value float8, status int)
 LANGUAGE sql STABLE PARALLEL SAFE
