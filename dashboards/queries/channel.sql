@@ -85,7 +85,7 @@ SELECT min(d.low) AS "Minimum",
        max(d.high) AS "Maximum"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+                                     plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
 WHERE c.name = ${channel:sqlstring};
 
 -- name: counted
@@ -136,7 +136,7 @@ WITH points AS MATERIALIZED (
     SELECT d.time, d.low, d.high, d.mean
     FROM plant.channel AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+                                         plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
     WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 )
 SELECT p.time, p.low AS "lowest", p.high AS "highest", p.mean AS "mean"
@@ -147,48 +147,32 @@ ORDER BY p.time;
 -- name: earlier
 -- An earlier time range of the same length, shifted onto the selected one; of a counter the rate, as in now_beside.
 -- Without a value in it there are no rows, as in curve.
-WITH
-points AS MATERIALIZED (
-    SELECT d.time, d.mean AS value
+WITH points AS MATERIALIZED (
+    SELECT v.time + x.shift AS time, v.value
     FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.chart_steps(
-                               c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
-                               $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-    WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
-    UNION ALL
-    SELECT r.time, r.rate
-    FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.chart_rates(
-                               c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
-                               $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
-    WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+    CROSS JOIN (SELECT INTERVAL '1 second' * (${compare:sqlstring})::int AS shift) AS x
+    CROSS JOIN LATERAL plant.chart_values(c.id, $__timeFrom()::timestamptz - x.shift,
+                                          $__timeTo()::timestamptz - x.shift,
+                                          plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS v
+    WHERE c.name = ${channel:sqlstring}
 )
-SELECT p.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, p.value AS "earlier"
+SELECT p.time, p.value AS "earlier"
 FROM points AS p
 WHERE EXISTS (SELECT FROM points AS k WHERE k.value IS NOT NULL)
-ORDER BY 1;
+ORDER BY p.time;
 
 -- name: now_beside
-WITH
-points AS MATERIALIZED (
-    SELECT d.time, d.mean AS value
+WITH points AS MATERIALIZED (
+    SELECT v.time, v.value
     FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-    WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
-    UNION ALL
-    SELECT r.time, r.rate
-    FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.chart_rates(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
-    WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+    CROSS JOIN LATERAL plant.chart_values(c.id, $__timeFrom(), $__timeTo(),
+                                          plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS v
+    WHERE c.name = ${channel:sqlstring}
 )
 SELECT p.time, p.value AS "this time"
 FROM points AS p
 WHERE EXISTS (SELECT FROM points AS k WHERE k.value IS NOT NULL)
-ORDER BY 1;
+ORDER BY p.time;
 
 -- name: compared_unit
 -- That of unit; of a counter, whose rate is compared, a second.
@@ -220,7 +204,7 @@ points AS MATERIALIZED (
     SELECT d.mean, greatest(d.n_good, 1)
     FROM plant.channel AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+                                         plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
     WHERE c.name = ${channel:sqlstring} AND d.mean IS NOT NULL AND abs(d.mean) < 1e300
       AND NOT EXISTS (SELECT FROM samples)
 ),
@@ -255,7 +239,7 @@ WITH states AS MATERIALIZED (
                 ELSE 'missing' END AS value
     FROM plant.channel AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+                                         plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
     WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
     UNION ALL
     SELECT greatest(e.time, $__timeFrom()::timestamptz), 'Text', e.text

@@ -39,7 +39,7 @@ WHERE (b.sequence > 0 OR b.kind = 'counts') AND b.written_at > now() - INTERVAL 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Disconnected"
 FROM plant.source AS s
-WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true);
+WHERE s.retired_at IS NULL AND $__installationFilter(s.id);
 
 -- name: gaps_open
 SELECT count(DISTINCT g.channel_id) AS "Channels", count(DISTINCT g.source_id) AS "Sources"
@@ -74,7 +74,7 @@ FROM bounds AS x
 CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch') + x.step, x.until - x.step, x.step) AS t (at)
 CROSS JOIN plant.source AS s
 LEFT JOIN written AS w ON w.source_id = s.id AND w.bucket = t.at
-WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+WHERE s.retired_at IS NULL AND $__installationFilter(s.id)
 ORDER BY t.at, s.name;
 
 -- name: lag
@@ -94,7 +94,7 @@ FROM (
     JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
     JOIN plant.source AS s ON s.id = b.source_id
     WHERE b.kind = 'samples' AND b.sequence > 0
-      AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+      AND $__installationFilter(s.id)
     GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name, x.step
 ) AS l
 CROSS JOIN LATERAL (
@@ -265,13 +265,13 @@ states AS (
           AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
         ORDER BY b.time DESC LIMIT 1
     ) AS e ON true
-    WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+    WHERE s.retired_at IS NULL AND $__installationFilter(s.id)
     UNION ALL
     SELECT s.name, e.time, e.text
     FROM plant.event AS e
     JOIN plant.source AS s ON s.id = e.source_id
     WHERE e.type = 'source_state' AND s.retired_at IS NULL AND $__timeFilter(e.time)
-      AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+      AND $__installationFilter(s.id)
 )
 SELECT t.time, t.name AS metric,
        CASE t.state WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
@@ -337,7 +337,7 @@ CROSS JOIN LATERAL (
     FROM plant.ingest_batch AS b
     WHERE b.source_id = s.id AND b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 hour'
 ) AS b
-WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+WHERE s.retired_at IS NULL AND $__installationFilter(s.id)
 ORDER BY s.state IN ('connected', 'degraded'), s.name;
 
 -- name: gaps_latest
@@ -352,7 +352,7 @@ FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
-  AND g.to_time IS DISTINCT FROM g.from_time AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+  AND g.to_time IS DISTINCT FROM g.from_time AND $__installationFilter(s.id)
 ORDER BY g.to_time IS NOT NULL, g.from_time DESC
 LIMIT 200;
 

@@ -95,7 +95,7 @@ WITH points AS MATERIALIZED (
         ORDER BY c.id LIMIT 12
     ) AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                                   least(800, plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms))) AS d
+                                         least(800, plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms))) AS d
 )
 SELECT s.time + p.later AS time, regexp_replace(s.name, '^.*/', '') AS metric, p.value
 FROM points AS s
@@ -119,7 +119,7 @@ FROM (
     ORDER BY c.id LIMIT 16
 ) AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+                                     plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 WHERE d.high IS NOT NULL OR d.time >= coalesce(c.configured_at, '-infinity')
 UNION ALL
 -- A row without a value, because Grafana takes a timeline without rows for an error.
@@ -227,6 +227,6 @@ WHERE a.plant_unit = ${unit:sqlstring}
 SELECT m.time, m.text, 'clock' AS tags
 FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
                        ARRAY(SELECT c.source_id FROM plant.channel AS c
-                             WHERE c.retired_at IS NULL
-                               AND plant.unit_of(c.name) = ${unit:sqlstring})) AS m
+                             WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
+                               AND $__installationFilter(c.source_id))) AS m
 ORDER BY m.time DESC;
