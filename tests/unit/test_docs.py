@@ -162,6 +162,15 @@ def test_everything_of_the_schema_that_code_mentions_exists() -> None:
     assert sorted((str(path), name) for path, name in named if f"plant.{name}" not in schema) == []
 
 
+def test_every_folder_of_a_room_has_a_line() -> None:
+    text = (CHECKOUT / "docs/contributing.md").read_text(encoding="utf-8")
+    table = text.partition("## Where things are")[2].partition("\n## ")[0]
+    rooms = ("schema", "core", "ingest", "history", "ops", "dashboards", "lab")
+    folders = {file.parent.relative_to(CHECKOUT) for room in rooms for file in (CHECKOUT / room).glob("[!_]*/[!_]*.*")}
+    assert len(folders) > 40
+    assert sorted(str(folder) for folder in folders if f"`{folder}/`" not in table) == []
+
+
 def test_every_mentioned_module_exists() -> None:
     modules = [words[words.index("-m") + 1] for words in docs.lines() if words[0].endswith("python")]
     assert modules
