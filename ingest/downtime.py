@@ -17,6 +17,8 @@ from ingest.appender import Appender, Notes
 
 Shutdown: TypeAlias = Literal["stopped", "killed"]
 
+DETAILS: dict[Shutdown, str] = {"stopped": "plantlog was stopped", "killed": "plantlog was killed"}  # of the gaps
+
 _IDLE_SECONDS = 1.0  # a source without samples is noted this often at most
 
 

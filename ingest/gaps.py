@@ -150,6 +150,14 @@ class Gaps:
                 self._queue(gap, None, channels)
             await self.flush()
 
+    async def add_detail(self, text: str) -> None:
+        """Add a text to the detail of the source's open gap."""
+        for gap, channels in self._open.pop(_ids(None)):
+            amended = replace(gap, detail=f"{gap.detail}; {text}")
+            self._open.update([(amended, channels)])
+            self._queue(amended, None, channels)
+        await self.flush()
+
     async def close(self, to_time: int, channels: Channels = None) -> None:
         """Close the gap: the first sample after it has ``to_time``."""
         await self.close_each([(channels, to_time)])

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from core import metrics
-from core.batch import STANDBY, Event, EventBatch, Int32s, Int64s
+from core.batch import Event, EventBatch, Int32s, Int64s
 from core.clock import ClockStep
 from core.errors import SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.channel_map import group_indices
-from ingest.downtime import Downtime
+from ingest.downtime import DETAILS, Downtime
 from ingest.gaps import Gaps
 from ingest.modbus.decode import UNDECODABLE
 from ingest.modbus.failures import UNCERTAIN
@@ -109,7 +109,7 @@ class PollWriter:
         interruption = self._downtime.interruption()
         if interruption is not None:
             since, ending = interruption
-            await self._gaps.open(since, ending, f"plantlog was {ending}")
+            await self._gaps.open(since, ending, DETAILS[ending])
         await self._gaps.close(now_us(), np.setdiff1d(self._gaps.channels(), self._ids))  # removed meanwhile
         while self._polls or not self._stopping:
             await self._changed.wait()
@@ -194,12 +194,15 @@ class PollWriter:
             await self._downtime.touch(poll.at)
 
     async def _open_source_gap(self, at: int, reason: str, detail: str) -> None:
-        """Open a gap of the whole source at ``at`` (µs), unless one is open for this reason."""
+        """Open a gap of the whole source at ``at`` (µs), unless one is open for this reason.
+
+        It ends the gap of a downtime, at the start of this process, and that of a standby.
+        """
         reason_before = self._gaps.reason()
-        if reason_before and (reason_before == reason or STANDBY not in (reason_before, reason)):
+        if reason_before == reason:
             return
         if reason_before:
-            await self._close_source_gap(at)
+            await self._close_source_gap(int(self._covered_to.max()) if reason_before in DETAILS else at)
         since = int(self._covered_to.max())
         await self._record_silence(since)
         self._texts.clear()

@@ -26,7 +26,7 @@ from core.source_states import SourceState
 from core.timeouts import run_to_end, sleep_overrun, within
 from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.downtime import Downtime
+from ingest.downtime import DETAILS, Downtime
 from ingest.gaps import Gaps
 from ingest.opcua.events.server_events import ServerEvents
 from ingest.opcua.publish import Publisher
@@ -167,7 +167,7 @@ class Collector:
         # It may have ended between recording the end of an outage and saving the subscriptions: none is known then.
         if self._subscriptions.state.subscriptions or self._receiver.times.newest:
             ending = self._downtime.shutdown()
-            await self._losses.open_outage(ending, f"plantlog was {ending}")
+            await self._losses.open_outage(ending, DETAILS[ending])
         await self._downtime.begin()
 
     async def _session(self, client: Client, address: str) -> None:

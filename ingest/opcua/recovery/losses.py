@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from core.timestamps import now_us
+from core.timestamps import iso, now_us
+from ingest.downtime import DETAILS
 from ingest.gaps import Gaps
 from ingest.opcua.events.server_events import ServerEvents
 from ingest.opcua.recovery.backfill import Backfill
@@ -47,8 +48,14 @@ class Losses:
         self._lost.clear()
 
     async def open_outage(self, reason: str, detail: str) -> None:
-        """The source sends nothing: a gap since its last publication that is on disk. No sample is later."""
+        """The source sends nothing: a gap since its last publication that is on disk. No sample is later.
+
+        Where the server can't be reached after a downtime of plantlog, its gap goes on, and says so: whether anything
+        is missing is known of both together, from the subscriptions that the server still has.
+        """
         await self._gaps.open(self._published_to(), reason, detail)
+        if self._gaps.reason() != reason and self._gaps.detail() in DETAILS.values():
+            await self._gaps.add_detail(f"since {iso(now_us())} {reason}: {detail}")
 
     def _published_to(self) -> int:
         times = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]

@@ -224,6 +224,31 @@ async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collecto
         assert newest <= published
 
 
+@pytest.mark.parametrize("lost", [False, True])
+async def test_gap_of_a_downtime_says_that_the_server_was_not_reached_after_it(lost: bool, tmp_path: Path) -> None:
+    """It is one gap: if the server still has the subscription, nothing is missing in either time."""
+    async with serving(tmp_path, history=0) as server:
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (first, status):
+            await until(lambda: status.state == "connected")
+            await server.write(20)
+            await first.until(lambda: values(first) == server.written)
+            second = MemoryAppender(deepcopy(first.notes))
+        if lost:
+            await server.server.forget()
+        await server.server.refuse(True)
+        async with collecting(server.address, OURS, tmp_path / "pki", spool=second, **OPTIONS) as (_, status):
+            await until(lambda: status.state == "disconnected")
+            await second.until(lambda: "disconnected" in second.gaps()[-1].detail)
+            (before,) = second.gaps()
+            await server.server.refuse(False)
+            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+        after = next(gap for gap in second.gaps() if gap.from_time == before.from_time)
+        assert (before.reason, after.reason) == ("killed", "killed")
+        assert before.detail.startswith("plantlog was killed; since ")
+        assert before.detail.count("disconnected: ") == 1
+        assert (after.detail == before.detail, bool(lasting(second))) == (lost, lost)
+
+
 async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         first = MemoryAppender()

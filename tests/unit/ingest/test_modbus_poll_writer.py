@@ -236,6 +236,29 @@ async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> Non
     ]
 
 
+@pytest.mark.parametrize("ending", ["killed", "stopped"])
+async def test_an_outage_that_follows_a_downtime_at_once_is_a_gap_of_its_own(ending: str) -> None:
+    """The next process begins at 30 s, and finds the network cut; the device is back at 60 s."""
+    spool = MemoryAppender(
+        {"heard:1": str(10 * SECOND), **({"stopped:1": str(10 * SECOND)} if ending == "stopped" else {})}
+    )
+    status = SourceStatus(1, "plc", "modbus", "", N)
+    writer = PollWriter(status, np.arange(1, N + 1, dtype=np.int32), [1.0] * N, spool, 30 * SECOND)
+    for each in (
+        Poll(33 * SECOND, lost="time-out"),
+        Poll(36 * SECOND, lost="time-out"),
+        poll(60 * SECOND),
+        poll(61 * SECOND),
+    ):
+        writer.add(each)
+    writer.stop()
+    await writer.run()
+    assert spool.gaps() == [
+        Gap(10 * SECOND, 30 * SECOND, ending, None, f"plantlog was {ending}"),
+        Gap(30 * SECOND, 60 * SECOND + 39_000, "disconnected", None, "time-out"),
+    ]
+
+
 async def test_text_with_undecodable_bytes_is_uncertain() -> None:
     first, second = poll(SECOND), poll(2 * SECOND)
     first.texts, second.texts = [(0, SECOND, "AUTO")], [(0, 2 * SECOND, "AUT\ufffd")]
