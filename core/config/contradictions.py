@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 from urllib.parse import urlsplit
 
 from core.addresses import OPCUA_PORT, reachable
@@ -33,6 +34,7 @@ _NO_BROADCAST = "1 to 255: on a serial line, 0 is a broadcast, which no device a
 _ALARM_COLUMNS = {name: field.default for name, field in fields_of(Tag).items() if name.startswith("alarm_")}
 _alarms = attrgetter(*_ALARM_COLUMNS)
 _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
+_LIMITS = ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")
 
 
 def in_options(options: object) -> Iterator[Fault]:
@@ -132,46 +134,50 @@ def in_notify(options: NotifyOptions) -> Iterator[Fault]:
         yield "smtp_security", shown("none"), "starttls or tls: a password is never sent unencrypted"
 
 
-def in_tag(tag: Tag) -> Iterator[Fault]:
-    """Faults between columns of a tag."""
+def in_tag(tag: Tag, illegal: Collection[str] = ()) -> Iterator[Fault]:
+    """Faults between columns of a tag.
+
+    ``illegal``: columns that the tag lacks because their cells have no legal value; checks that need them are left out.
+    """
+    for check in _TAG_CHECKS[type(tag)]:
+        try:
+            yield from check(tag)
+        except AttributeError:
+            if not illegal:
+                raise
+
+
+def _in_range(tag: Tag) -> Iterator[Fault]:
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
+
+
+def _in_no_data(tag: Tag) -> Iterator[Fault]:
     if tag.no_data and tag.kind == "text":
         yield "no_data", shown(tag.no_data), "no value with kind text"
-    yield from _in_alarms(tag)
-    if isinstance(tag, OpcuaTag) and (fault := node_address.fault(tag.address)):
-        legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
-        yield "address", f"{shown(tag.address)} ({fault})", legal
-    if isinstance(tag, OpcuaTag) and tag.reads_whole and tag.deadband:
-        column, kind = ("member", "structure") if tag.member else ("an index of several dimensions", "matrix")
-        yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for a {kind}"
-    if tag.wraps_at is not None and tag.kind != "counter":
-        yield "wraps_at", shown(tag.wraps_at), "no value in a row whose kind is not counter"
-    elif tag.wraps_at is not None and tag.wraps_at <= 0:
-        yield "wraps_at", shown(tag.wraps_at), "more than 0"
-    if isinstance(tag, ModbusTag):
-        yield from _in_modbus_tag(tag)
-    if isinstance(tag, PushTag) and (matching := push_address.matching(tag.address)) != tag.address:
-        yield "address", shown(tag.address), f"{matching}, the form that the template gives: others never match"
 
 
-def _in_alarms(tag: Tag) -> Iterator[Fault]:
-    """Check the columns ``alarm_…``: limits in their order, and nothing without a limit."""
-    if _alarms(tag) == _NO_ALARMS:
-        return
-    levels = [(name, getattr(tag, name)) for name in ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")]
-    limits = [(name, level) for name, level in levels if level is not None]
+def _in_limits(tag: Tag) -> Iterator[Fault]:
+    """Check that alarm limits are in their order, those that are legal."""
+    limits = [(name, level) for name in _LIMITS if (level := getattr(tag, name, None)) is not None]
     for (lower, low), (higher, high) in pairwise(limits):
         if low >= high:
             yield lower, shown(low), f"less than {higher}, which is {high}"
-    lows = [level for name, level in limits if name in ("alarm_lolo", "alarm_lo")]
-    highs = [level for name, level in limits if name in ("alarm_hi", "alarm_hihi")]
+    lows = [level for name, level in limits if name in _LIMITS[:2]]
+    highs = [level for name, level in limits if name in _LIMITS[2:]]
     if lows and highs and 0 < min(highs) - max(lows) < tag.alarm_deadband:
         legal = f"at most {min(highs) - max(lows)}, the distance between the limits: no value would be normal again"
         yield "alarm_deadband", shown(tag.alarm_deadband), legal
+
+
+def _in_alarms(tag: Tag) -> Iterator[Fault]:
+    """Check the columns ``alarm_…``: nothing without a limit."""
+    if _alarms(tag) == _NO_ALARMS:
+        return
     if tag.alarm_rate is not None and tag.alarm_rate <= 0:
         yield "alarm_rate", shown(tag.alarm_rate), "more than 0 units per second"
-    has_limit = bool(limits) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
+    has_limit = any(getattr(tag, name) is not None for name in (*_LIMITS, "alarm_rate", "alarm_stale"))
+    has_limit = has_limit or tag.alarm_bad
     if tag.kind == "text" and has_limit:
         yield "kind", shown(tag.kind), "analog, discrete or counter: a text has no alarm limits"
     if not has_limit:
@@ -180,37 +186,77 @@ def _in_alarms(tag: Tag) -> Iterator[Fault]:
                 yield name, shown(getattr(tag, name)), "no value in a row without an alarm limit"
 
 
-def _in_modbus_tag(tag: ModbusTag) -> Iterator[Fault]:
-    table, of_bits = tag.table, tag.table in _BITS
+def _in_wraps(tag: Tag) -> Iterator[Fault]:
+    if tag.wraps_at is not None and tag.kind != "counter":
+        yield "wraps_at", shown(tag.wraps_at), "no value in a row whose kind is not counter"
+    elif tag.wraps_at is not None and tag.wraps_at <= 0:
+        yield "wraps_at", shown(tag.wraps_at), "more than 0"
+
+
+def _in_node_id(tag: OpcuaTag) -> Iterator[Fault]:
+    if fault := node_address.fault(tag.address):
+        legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
+        yield "address", f"{shown(tag.address)} ({fault})", legal
+
+
+def _in_deadband(tag: OpcuaTag) -> Iterator[Fault]:
+    if tag.reads_whole and tag.deadband:
+        column, kind = ("member", "structure") if tag.member else ("an index of several dimensions", "matrix")
+        yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for a {kind}"
+
+
+def _in_registers(tag: ModbusTag) -> Iterator[Fault]:
     if tag.register + tag.width > 65_536:
         registers = "1 register ends" if tag.width == 1 else f"{tag.width} registers end"
         yield "address", shown(tag.address), f"an address whose {registers} at or before 65535"
+
+
+def _in_bit(tag: ModbusTag) -> Iterator[Fault]:
+    table, of_bits = tag.table, tag.table in _BITS
     if of_bits and tag.type != "bool":
         yield "type", shown(tag.type), f"bool, the only type in table {table}"
     if not of_bits and tag.type == "bool" and tag.bit is None:
         yield "bit", "nothing", "the bit of the register, 0 to 15"
     if tag.bit is not None and (tag.type != "bool" or of_bits):
         yield "bit", shown(tag.bit), "no value: a bit requires type bool in a holding or input register"
+
+
+def _in_length(tag: ModbusTag) -> Iterator[Fault]:
     if tag.length != 1 and tag.type not in STRINGS:
         yield "length", shown(tag.length), "no value: a length requires type string, stringz or string16"
-    if tag.type in STRINGS and tag.kind != "text":
-        default = ", the default" if tag.kind == fields_of(Tag)["kind"].default else ""
-        yield "kind", f"{shown(tag.kind)}{default}", f"text for type {tag.type}"
-    if tag.kind == "text":
-        yield from _in_text(tag)
-    for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):
-        if factor == 0:
-            yield name, "0", "a number other than 0"
 
 
 def _in_text(tag: ModbusTag) -> Iterator[Fault]:
     """Check a register's text: a string, or an integer's exact decimal form."""
-    if tag.type not in (*INTEGERS, *STRINGS):
+    if tag.type in STRINGS and tag.kind != "text":
+        default = ", the default" if tag.kind == fields_of(Tag)["kind"].default else ""
+        yield "kind", f"{shown(tag.kind)}{default}", f"text for type {tag.type}"
+    if tag.kind == "text" and tag.type not in (*INTEGERS, *STRINGS):
         yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
-    for name in ("scale", "divisor", "offset"):
-        plain = fields_of(ModbusTag)[name].default
-        if (factor := getattr(tag, name)) != plain:
+
+
+def _in_factors(tag: ModbusTag) -> Iterator[Fault]:
+    for name in ("scale", "divisor"):
+        if getattr(tag, name, None) == 0:
+            yield name, "0", "a number other than 0"
+    for name in ("scale", "divisor", "offset") if tag.kind == "text" else ():
+        plain, factor = fields_of(ModbusTag)[name].default, getattr(tag, name, None)
+        if factor not in (None, plain):
             yield name, shown(factor), f"{plain:g} with kind text: texts are stored unscaled"
+
+
+def _in_field(tag: PushTag) -> Iterator[Fault]:
+    if (matching := push_address.matching(tag.address)) != tag.address:
+        yield "address", shown(tag.address), f"{matching}, the form that the template gives: others never match"
+
+
+_CHECKS: tuple[Callable[[Any], Iterator[Fault]], ...] = (_in_range, _in_no_data, _in_limits, _in_alarms, _in_wraps)
+_TAG_CHECKS = {
+    Tag: _CHECKS,
+    OpcuaTag: (*_CHECKS, _in_node_id, _in_deadband),
+    ModbusTag: (*_CHECKS, _in_registers, _in_bit, _in_length, _in_text, _in_factors),
+    PushTag: (*_CHECKS, _in_field),
+}
 
 
 def between(source: Source, tag: Tag) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from core.errors import Problem
 
 T = TypeVar("T", bound=Tag)
 _IDENTITY = ("name", "retention")  # columns that are checked even if other cells are illegal
+_PLACEHOLDERS = {"name": "name", "address": "holding:0"}  # of columns that a tag must have
 _QUOTE = '"'
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 _TAG: TypeAdapter[Tag] = TypeAdapter(Tag)
@@ -51,6 +52,7 @@ def read_tags(
             tag = adapter.validate_python(row, context={"written": True})
         except ValidationError as error:
             faults = list(_faults(model, error))
+            faults += _contradictions(adapter, row, {column for column, *_ in faults})
         else:
             faults = list(contradictions.in_tag(tag))
             if not faults:
@@ -123,6 +125,18 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
     for name in ("name", "address"):
         if name not in header:
             yield shown(",".join(header)), f"a column {name}"
+
+
+def _contradictions(adapter: TypeAdapter[T], row: Mapping[str, str], illegal: Collection[str]) -> list[Fault]:
+    """Faults between the legal cells of a row."""
+    legal = {name: cell for name, cell in row.items() if name not in illegal}
+    try:
+        tag = adapter.validate_python({**_PLACEHOLDERS, **legal}, context={"written": True})
+    except ValidationError:
+        return []
+    for column in illegal:
+        object.__delattr__(tag, column)
+    return list(contradictions.in_tag(tag, illegal))
 
 
 def _faults(model: type[Any], error: ValidationError) -> Iterator[Fault]:
