@@ -39,6 +39,11 @@ def state_folder() -> Path:
     return Path(os.environ.get("PLANTLOG_STATE") or CHECKOUT / ".state").absolute()
 
 
+def user_cache() -> Path:
+    """Folder of what this user has downloaded, unpacked or built."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '/')}/.cache", "plantlog").absolute()
+
+
 def temporary_folder(name: str) -> Path:
     """A folder of this user among the temporary files, which nobody else can write to or replace.
 

@@ -11,16 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, user_cache
 from tests.waiting import until_sync
 
 _LONGEST = 1500  # s: base image, three builds
 FILES = ("-f", "docker-compose.yml", "-f", "compose.debian.yml")
-
-
-def cache() -> Path:
-    """Images and build caches of an engine of our own are kept there from run to run."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plantlog"
 
 
 def tool(name: str, package: str) -> str:
@@ -89,7 +84,7 @@ def engine(folder: Path) -> Iterator[Docker]:
         daemon = subprocess.Popen(
             [
                 *(tool("dockerd", "docker.io"), "--host", docker.environment["DOCKER_HOST"]),
-                *("--data-root", cache() / "docker", "--exec-root", folder / "exec", "--pidfile", folder / "pid"),
+                *("--data-root", user_cache() / "docker", "--exec-root", folder / "exec", "--pidfile", folder / "pid"),
             ],
             stdout=log_file,
             stderr=subprocess.STDOUT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -14,11 +13,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from core.files import folder_lock
+from core.paths import user_cache
 from ops.postgres import packages
 from tests import certificates
 from tests.ports import free_ports
 
 _FOLDER = Path(__file__).parent / "peers"
+_CACHE = user_cache() / "peers"
 _OPEN62541 = ("libopen62541-1.4-dev",)  # of Debian 13
 _OPTIONS = (
     "-DUA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS=ON",
@@ -168,8 +169,8 @@ def device() -> list[str]:
 def versitygw() -> str:
     """The path of an S3 server."""
     module = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-    folder = _cache() / f"versitygw-{module.rpartition('@')[2]}"
-    with folder_lock(_cache()):
+    folder = _CACHE / f"versitygw-{module.rpartition('@')[2]}"
+    with folder_lock(_CACHE):
         if not (folder / "versitygw").exists():
             partial = folder.with_suffix(".partial")
             _run(["env", f"GOBIN={partial}", "GOFLAGS=-mod=mod -buildvcs=false", "go", "install", module])
@@ -178,15 +179,11 @@ def versitygw() -> str:
     return str(folder / "versitygw")
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plantlog" / "peers"
-
-
 def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
     """The folder that ``build`` filled, once for each content of ``sources``: whole or not at all."""
     key = hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sources)).hexdigest()
-    folder = _cache() / f"{name}-{key[:12]}"
-    with folder_lock(_cache() / f".{name}"):
+    folder = _CACHE / f"{name}-{key[:12]}"
+    with folder_lock(_CACHE / f".{name}"):
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from core.errors import OperationError
 from core.files import file_errors, write_atomically
 from core.paths import State
+from core.sealing_key import load_private_key
 from core.timestamps import microseconds, now_us, utc
 from history.reading.scope import own_scope_number
 from history.standalone import Key, UnverifiableError, read_keys
@@ -62,16 +62,13 @@ def load_signer(state: State, name: str = _FILE) -> Signer | None:
         if mode & _GROUP_AND_OTHERS:
             raise OperationError(f"{path} is readable by others ({mode & 0o777:o}): run chmod 600, and consider "
                                  "`plantlog evidence seal --rotate-key`")  # fmt: skip
-        private = serialization.load_pem_private_key(path.read_bytes(), None)
+        return Signer(load_private_key(path))
     except FileNotFoundError:
         return None
     except PermissionError as error:
         raise OperationError(f"{path}: permission denied") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise OperationError(f"{path} is not an unencrypted private key in PEM format: restore the file") from error
-    if not isinstance(private, Ed25519PrivateKey):
-        raise OperationError(f"{path} is not an Ed25519 key: restore the file")
-    return Signer(private)
+    except ValueError as error:
+        raise OperationError(f"{error}: restore the file") from error
 
 
 def _generate(state: State, name: str) -> Signer:

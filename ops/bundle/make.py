@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from core.bundle import ARCHITECTURES, DEBIAN, LOCKS, MANIFEST, SIGNATURE, WHEELS, Target, digest
 from core.errors import OperationError
 from core.files import atomic_path, fault, work_folder
 from core.paths import CHECKOUT, plantlog_version
+from core.sealing_key import load_private_key
 from ops.postgres import packages
 from ops.postgres.binaries import PACKAGES
 
@@ -91,14 +90,11 @@ def make(bundle: Path, targets: Sequence[Target], key: Path | None, progress: Ca
 def signing_key(key: Path) -> Ed25519PrivateKey:
     """The private key in a file. Raises OperationError where that is none of Ed25519."""
     try:
-        signer = load_pem_private_key(key.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise OperationError(
-            f"--key: found {key}: {fault(error)}; legal: the PEM file of a private key, unencrypted"
-        ) from error
-    if not isinstance(signer, Ed25519PrivateKey):
-        raise OperationError(f"--key: found a key of another kind in {key}; legal: Ed25519")
-    return signer
+        return load_private_key(key)
+    except OSError as error:
+        raise OperationError(f"--key: found {key}: {fault(error)}; legal: the PEM file of a private key") from error
+    except ValueError as error:
+        raise OperationError(f"--key: {error}; legal: an Ed25519 key") from error
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes | Path, made_at: datetime) -> None:

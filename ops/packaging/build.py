@@ -20,7 +20,7 @@ from pathlib import Path
 from core.bundle import ARCHITECTURES
 from core.config.load import load
 from core.files import work_folder
-from core.paths import CHECKOUT, EXAMPLE, plantlog_version
+from core.paths import CHECKOUT, EXAMPLE, plantlog_version, user_cache
 from ops.packaging.manual import page
 from ops.service.unit import Service
 
@@ -67,7 +67,7 @@ def make(folder: Path) -> None:
 def nfpm() -> str:
     """Path of nfpm, which is built once for each version, in the user's cache."""
     module, version = NFPM
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "plantlog", f"nfpm-{version}")
+    folder = user_cache() / f"nfpm-{version}"
     if not (folder / "nfpm").exists():
         with work_folder(folder / "nfpm") as partial:
             options = {"GOBIN": str(partial), "GOFLAGS": "-mod=mod -buildvcs=false"}

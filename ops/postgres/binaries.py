@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from core import bundle
 from core.errors import OperationError
 from core.files import folder_lock, write_atomically
+from core.paths import user_cache
 from ops.postgres import packages
 
 CACHE = "PLANTLOG_CACHE"
@@ -97,7 +98,7 @@ def cache_folder(state: Path) -> Path:
         return cache
     if os.geteuid() == 0:  # the server's account can't enter a home
         return _SYSTEM_CACHE
-    return Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '/')}/.cache", "plantlog").absolute()
+    return user_cache()
 
 
 def find(state: Path) -> Binaries | None:
