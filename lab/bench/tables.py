@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from lab.bench.archive import ArchivedSeries, QueryCost
     from lab.bench.copy_speed import CopySpeed
     from lab.bench.end_to_end import EndToEnd
+    from lab.bench.labelled import Finding
     from lab.bench.question_costs import QuestionCost
     from lab.bench.sustained import RateResult
 
@@ -109,4 +112,36 @@ def questions(costs: Sequence[QuestionCost]) -> Table:
     for cost in costs:
         figures = (f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", f"{cost.cpu_ns:.0f}", f"{cost.peak_mib:,.0f}")
         shown.add_row(cost.span, cost.question, *figures, "failed" if cost.rows is None else f"{cost.rows:,}")
+    return shown
+
+
+def labelled(findings: Sequence[Finding]) -> Table:
+    """Events found by each question, and rows about calm windows."""
+    heads = ("found", "%", "onset", "early or late", "cause 1-3", "rows", "calm rows", "calm windows", "CPU s")
+    shown = table("labelled events (onset: median in samples)", ("recordings", "question", "options"), heads)
+    for key, group in groupby(findings, lambda one: (one.project, one.question, one.options)):
+        answers = list(group)
+        events, calm = ([one for one in answers if bool(one.event) is wanted] for wanted in (True, False))
+        n, known = sum(one.found for one in events), [one for one in events if one.has_cause]
+        onsets = [one.onset for one in events if one.onset is not None]
+        ranked = sum(one.rank is not None and one.rank <= 3 for one in known)
+        shown.add_row(
+            *key,
+            *(f"{n} of {len(events)}", f"{100 * n / max(1, len(events)):.0f}"),
+            *(f"{median(onsets):.0f}" if onsets else "", str(sum(abs(onset) > 2 for onset in onsets))),
+            *(f"{ranked} of {len(known)}", f"{median(one.rows for one in events):.0f}" if events else ""),
+            *(str(sum(one.rows for one in calm)), f"{sum(one.rows > 0 for one in calm)} of {len(calm)}"),
+            f"{sum(one.cpu_seconds for one in answers) / max(1, len(answers)):.2f}",
+        )
+    return shown
+
+
+def events(findings: Sequence[Finding]) -> Table:
+    """Each event."""
+    shown = table("events", ("question", "options", "event", "from", "to"), ("rows", "found", "onset", "cause"))
+    for one in findings:
+        if one.event:
+            onset, rank = "" if one.onset is None else f"{one.onset:.0f}", "" if one.rank is None else str(one.rank)
+            names = (one.question, one.options, one.event, one.since[:19], one.until[:19])
+            shown.add_row(*names, str(one.rows), "yes" if one.found else "no", onset, rank)
     return shown

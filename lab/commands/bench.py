@@ -126,6 +126,32 @@ def questions(
 
 
 @app.command()
+def labelled(
+    folder: Annotated[Path, typer.Option(help="Where the recordings are, a folder for each project.")],
+    recordings: Annotated[str, typer.Option(help="Projects of lab/bench/recordings.toml. Default: all.")] = "",
+    only: Annotated[str, typer.Option(help="Questions, comma separated, or pca. Default: all.")] = "",
+    tuned: Annotated[bool, typer.Option(help="Also ask with the options for each recording.")] = True,
+    half: Annotated[str, typer.Option(help="Half of the events: tuned or reported. Default: all.")] = "",
+    details: Annotated[bool, typer.Option(help="Print each event, too.")] = False,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Compare the answers of the questions of `ask` with labelled events of public recordings, beside a PCA."""
+    from lab.bench import labelled, tables
+    from lab.bench.recordings import projects
+
+    names = _chosen("--recordings", recordings, [*projects()]) or [*projects()]
+    asked = _chosen("--only", only, labelled.NAMES) or [*labelled.NAMES]
+    halves = _chosen("--half", half, labelled.HALVES) or [*labelled.HALVES]
+    with _folder() as place:
+        findings = labelled.measure(place, folder, names, asked, tuned, halves, _print_progress)
+    shown = [tables.labelled(findings), *([tables.events(findings)] if details else [])]
+    _output({"findings": [asdict(finding) for finding in findings]}, shown, as_json, file)
+    for line in dict.fromkeys(f"{finding.question}: {finding.error}" for finding in findings if finding.error):
+        _print_progress(line)
+
+
+@app.command()
 def overload(
     channels: Annotated[
         int, typer.Option(min=1, max=100_000, help="Channels: ten of eleven OPC UA, at most 5,000; the rest Modbus.")

@@ -174,3 +174,20 @@ WITH released AS (
     UPDATE plant.archived_day AS a SET dropped_at = clock_timestamp() WHERE a.dropped_at IS NULL
 )
 DELETE FROM plant.archived_channel;
+
+-- name: insert_recorded_channels
+-- Channels of a recording: source $1, names $2 and kinds $3 (text[]), seconds between two samples $4, configured at $5.
+-- Returns their ids in order.
+WITH
+channel AS (
+    SELECT u.* FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (name, kind, ordinal)
+),
+source AS (
+    INSERT INTO plant.source (name, kind, address) VALUES ($1, 'push', $1) RETURNING id
+)
+INSERT INTO plant.channel (name, source_id, address, kind, attributes, configured_at)
+SELECT c.name, s.id, c.name, c.kind, jsonb_build_object('expected_interval', $4::float8), $5::timestamptz
+FROM channel AS c
+CROSS JOIN source AS s
+ORDER BY c.ordinal
+RETURNING id;

@@ -1,0 +1,203 @@
+"""Public recordings with labelled events: files that others made, in a folder that the user names.
+
+``recordings.toml`` says where they come from, what they are and how events are labelled; ``recordings.sha256`` lists
+their files. The folder has one for each project, with the files at their places in the project.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.batch import Float64s, Int64s
+from core.errors import OperationError
+from core.files import file_errors
+from core.timestamps import iso
+
+_TABLE, _DIGESTS = (Path(__file__).parent / f"recordings.{suffix}" for suffix in ("toml", "sha256"))
+_SECOND = 1_000_000  # µs
+_GAP = 60  # sampling intervals without a sample: another experiment
+_TEP_BEGIN = 1_767_225_600 * _SECOND  # 2026-01-01: the runs have no dates
+_TEP_STEP = 180 * _SECOND
+_TEP_FAULT = 160  # row
+_TEP_CHANNELS = tuple(f"XMEAS{n:02}" for n in range(1, 42)) + tuple(f"XMV{n:02}" for n in range(1, 12))
+Span = tuple[int, int]  # µs: from, until
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What the table says about the recordings of a project."""
+
+    name: str
+    title: str
+    project: str
+    revision: str
+    licence: str
+    labels: str  # how events are labelled
+    published: str  # how well the methods of the benchmark do
+    calm: float  # s of usual operation before an event
+    onset: bool = True  # whether labels begin when events do
+    discrete: str = ""  # beginning of the names of discrete channels
+    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # channels by the beginning of an event's name
+    events: Mapping[str, Sequence[str]] = field(default_factory=dict)  # first and last time, if files have no labels
+    tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # options by question
+
+    @property
+    def calm_us(self) -> int:
+        """``calm`` in µs."""
+        return round(self.calm * _SECOND)
+
+    def causes_of(self, event: str) -> tuple[str, ...]:
+        """The channels in which an event begins, as far as it is known."""
+        return next((tuple(channels) for name, channels in self.causes.items() if event.startswith(name)), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A labelled event."""
+
+    name: str
+    since: int  # µs
+    until: int  # µs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Samples of a unit, and its events. Raises OperationError for duplicate times, and labels outside of the data."""
+
+    project: Project
+    unit: str  # of the plant
+    channels: tuple[str, ...]  # names in the unit
+    time: Int64s  # (n,) µs, ascending
+    value: Float64s  # (n, channels)
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        steps = np.diff(self.time)
+        if len(bad := np.flatnonzero(steps <= 0)):
+            found = "twice" if steps[bad[0]] == 0 else "after a later time"
+            raise OperationError(
+                f"{self.unit}: found {iso(int(self.time[bad[0] + 1]))} {found}; legal: ascending times"
+            )
+        for event in self.events:
+            if not self.time[0] <= event.since < event.until <= self.time[-1] + self.step_us:
+                raise OperationError(
+                    f"{self.unit}: found event {event.name} from {iso(event.since)} to {iso(event.until)}; legal: "
+                    f"within the data, from {iso(int(self.time[0]))} to {iso(int(self.time[-1]))}"
+                )
+
+    @property
+    def step_us(self) -> int:
+        """Sampling interval in µs."""
+        return int(np.median(np.diff(self.time)))
+
+    def calm_windows(self) -> list[Span]:
+        """Windows without an event, as long as the calm of the project, with as much calm before each."""
+        runs = np.split(self.time, np.flatnonzero(np.diff(self.time) > _GAP * self.step_us) + 1)
+        windows = list[Span]()
+        length = self.project.calm_us
+        for run in runs:
+            inside = [event for event in self.events if run[0] <= event.since <= run[-1]]
+            begins = [int(run[0]), *(event.until for event in inside)]
+            ends = [*(event.since for event in inside), int(run[-1]) + self.step_us]
+            for begin, end in zip(begins, ends, strict=True):
+                windows += [(at, at + length) for at in range(begin + length, end - length + 1, length)]
+        return windows
+
+
+@cache
+def projects() -> dict[str, Project]:
+    """Projects of the table by name."""
+    return {name: Project(name, **entry) for name, entry in tomllib.loads(_TABLE.read_text()).items()}
+
+
+def read(folder: Path, name: str) -> list[Recording]:
+    """The recordings of a project below a folder.
+
+    Raises OperationError, which says what to bring, for a file that is missing or not the one of the table.
+    """
+    project = projects()[name]
+    files = {}
+    for line in _DIGESTS.read_text().splitlines():
+        digest, path = line.split("  ", 1)
+        if path.startswith(f"{name}/"):
+            files[path.removeprefix(f"{name}/")] = _checked(folder / path, digest, project)
+    return _READERS[name](project, files)
+
+
+def _checked(path: Path, digest: str, project: Project) -> bytes:
+    bring = f"bring the files of {project.project}, revision {project.revision[:10]}, into a folder {project.name!r}"
+    if not path.exists():
+        raise OperationError(f"{path} is missing: {bring}")
+    with file_errors(path, f"a file of {project.project}"):
+        content = path.read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != digest:
+        raise OperationError(f"{path}: found SHA-256 {found}; legal: {digest}: {bring}")
+    return content
+
+
+def _rows(content: bytes, delimiter: str, time: str) -> tuple[Int64s, dict[str, NDArray[np.str_]]]:
+    """Times and columns (texts) of a CSV file."""
+    rows = list(csv.reader(content.decode().splitlines(), delimiter=delimiter))
+    columns = dict(zip(rows[0], np.array(rows[1:]).T, strict=True))
+    return columns.pop(time).astype("datetime64[us]").astype(np.int64), columns
+
+
+def _tep(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
+    recordings = []
+    for path, content in files.items():
+        name, value = path[:3], np.array(content.split(), float).reshape(-1, len(_TEP_CHANNELS))
+        time: Int64s = _TEP_BEGIN + np.arange(len(value) + 1) * _TEP_STEP
+        events = () if name == "d00" else (Event(name, int(time[_TEP_FAULT]), int(time[-1])),)
+        recordings.append(Recording(project, f"tep/{name}", _TEP_CHANNELS, time[:-1], value, events))
+    return recordings
+
+
+def _skab(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
+    """All experiments together; where files overlap they have the same samples."""
+    times, values, events, names = list[Int64s](), list[Float64s](), list[Event](), tuple[str, ...]()
+    for path, content in files.items():
+        time, columns = _rows(content, ";", "datetime")
+        anomaly = columns.pop("anomaly", np.zeros(0, str)) == "1.0"
+        columns.pop("changepoint", None)
+        if labelled := np.flatnonzero(anomaly).tolist():
+            name = path.removeprefix("data/").removesuffix(".csv")
+            events.append(Event(name, int(time[labelled[0]]), int(time[labelled[-1]]) + _SECOND))
+        names = tuple(columns)
+        times.append(time)
+        values.append(np.column_stack([columns[name].astype(float) for name in names]))
+    rows = np.unique(np.column_stack([np.concatenate(times), np.concatenate(values).view(np.int64)]), axis=0)
+    value = np.ascontiguousarray(rows[:, 1:]).view(np.float64)
+    by_time = sorted(events, key=lambda event: event.since)
+    return [Recording(project, "skab", names, rows[:, 0], value, tuple(by_time))]
+
+
+def _nab(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
+    labels = json.loads(files["labels/combined_windows.json"])
+    recordings = []
+    for path, content in files.items():
+        if path.endswith(".csv"):
+            name = path.rpartition("/")[2].removesuffix(".csv")
+            time, columns = _rows(content, ",", "timestamp")
+            time, indices = np.unique(time, return_index=True)  # an hour at the end of summer time is there twice
+            windows = np.array(labels[path.removeprefix("data/")], "datetime64[us]").astype(np.int64).tolist()
+            events = tuple(Event(f"{name}/{n}", *window) for n, window in enumerate(windows, 1))
+            value = columns["value"].astype(float)[indices, None]
+            recordings.append(Recording(project, f"nab/{name}", ("value",), time, value, events))
+    return recordings
+
+
+_READERS: Mapping[str, Callable[[Project, Mapping[str, bytes]], list[Recording]]] = {
+    "tep": _tep,
+    "skab": _skab,
+    "nab": _nab,
+}
