@@ -11,6 +11,7 @@ import hashlib
 import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -189,23 +190,14 @@ def _cpu_seconds() -> float:
 
 
 def answer_rows(answer: pa.Table, prefix: str) -> list[Row]:
-    """The times of each row, and its channels (names or lists of names) without a prefix, whatever the question."""
-    times = [name for name, kind in zip(answer.schema.names, answer.schema.types, strict=True) if _is_time(kind)]
-    texts = [name for name, kind in zip(answer.schema.names, answer.schema.types, strict=True) if _is_text(kind)]
+    """The times of each row, and its channels (names, or lists of them) without a prefix, whatever the question."""
     rows = []
     for row in answer.to_pylist():
-        names = [name for column in texts for name in (row[column] if isinstance(row[column], list) else [row[column]])]
-        channels = [name.removeprefix(prefix) for name in names if name and name.startswith(prefix)]
-        rows.append(Row(tuple(microseconds(row[name]) for name in times if row[name] is not None), tuple(channels)))
+        values = [one for value in row.values() for one in (value if isinstance(value, list) else [value])]
+        times = tuple(microseconds(value) for value in values if isinstance(value, datetime))
+        names = (value for value in values if isinstance(value, str) and value.startswith(prefix))
+        rows.append(Row(times, tuple(name.removeprefix(prefix) for name in names)))
     return rows
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind.value_type if pa.types.is_list(kind) else kind))
 
 
 def judged(
@@ -240,14 +232,14 @@ def judged(
 
 
 def alarm(recording: Recording, others: Sequence[Recording], span: Span) -> list[Row]:
-    """A row of the first alarm of a PCA's T² or SPE, channels by their contributions; none: it did not alarm.
+    """A row of the first alarm of a PCA's T² or SPE, the channels that are farthest from usual first; none: it did not alarm.
 
-    It learns from the calm before the window, or where that is too short from the first calm recording of the project.
+    It learns from the calm before the window; where that is too short, from calm windows of a recording without events.
     """
-    reference = recording.value[(recording.time >= span[0] - recording.project.calm_us) & (recording.time < span[0])]
-    calm = next((one for one in others if not one.events), recording)
+    reference = recording.between(span[0] - recording.project.calm_us, span[0])
     if len(reference) < 4 * len(recording.channels):
-        reference = calm.value
+        calm = next((one for one in others if not one.events), recording)
+        reference = np.concatenate([calm.between(*window) for window in calm.calm_windows()])
     mean, spread = reference.mean(0), reference.std(0)
     is_moving = spread > 0
     inside = (recording.time >= span[0]) & (recording.time < span[1])
@@ -263,19 +255,18 @@ def alarm(recording: Recording, others: Sequence[Recording], span: Span) -> list
     kept = int(np.searchsorted(np.cumsum(singular**2) / np.sum(singular**2), _KEPT_VARIANCE)) + 1
     axes, variance = axes[:kept], singular[:kept] ** 2 / len(learnt)
 
-    def statistics(values: Float64s) -> tuple[Float64s, Float64s, Float64s]:
+    def statistics(values: Float64s) -> tuple[Float64s, Float64s]:
         scores = values @ axes.T
-        residual = values - scores @ axes
-        return (scores**2 / variance).sum(1), (residual**2).sum(1), residual
+        return (scores**2 / variance).sum(1), ((values - scores @ axes) ** 2).sum(1)
 
-    t2, spe, _ = statistics(learnt)
-    seen_t2, seen_spe, residual = statistics(seen)
+    t2, spe = statistics(learnt)
+    seen_t2, seen_spe = statistics(seen)
     above = (seen_t2 > _MARGIN * t2.max()) | (seen_spe > _MARGIN * spe.max())
     in_row = np.convolve(above, np.ones(_ALARM_ROWS), "valid") == _ALARM_ROWS
     if not in_row.any():
         return []
     first = int(np.argmax(in_row))
     names = np.array(recording.channels)[is_moving]
-    order = np.argsort(-np.abs(residual[first : first + _ALARM_ROWS]).sum(0))
+    order = np.argsort(-np.abs(seen[first : first + _ALARM_ROWS]).sum(0))
     times: Int64s = recording.time[inside]
     return [Row((int(times[first]),), tuple(names[order].tolist()))]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +102,10 @@ class Recording:
         """Sampling interval in µs."""
         return int(np.median(np.diff(self.time)))
 
+    def between(self, since: int, until: int) -> Float64s:
+        """Values of an interval (µs), (n, channels)."""
+        return self.value[(self.time >= since) & (self.time < until)]
+
     def calm_windows(self) -> list[Span]:
         """Windows without an event, as long as the calm of the project, with as much calm before each."""
         runs = np.split(self.time, np.flatnonzero(np.diff(self.time) > _GAP * self.step_us) + 1)
@@ -145,11 +151,17 @@ def _checked(path: Path, digest: str, project: Project) -> bytes:
     return content
 
 
+def _microseconds(times: Sequence[Any]) -> Int64s:
+    return np.array(times, "datetime64[us]").astype(np.int64)
+
+
 def _rows(content: bytes, delimiter: str, time: str) -> tuple[Int64s, dict[str, NDArray[np.str_]]]:
     """Times and columns (texts) of a CSV file."""
     rows = list(csv.reader(content.decode().splitlines(), delimiter=delimiter))
-    columns = dict(zip(rows[0], np.array(rows[1:]).T, strict=True))
-    return columns.pop(time).astype("datetime64[us]").astype(np.int64), columns
+    columns = dict(zip((name.strip() for name in rows[0]), np.array(rows[1:]).T, strict=True))
+    # 04/07/16 00: the hour from 0:00 of 4 July
+    texts = [re.sub("^(..)/(..)/(..) ", r"20\3-\2-\1T", text) for text in columns.pop(time).tolist()]
+    return _microseconds(texts), columns
 
 
 def _tep(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
@@ -189,15 +201,32 @@ def _nab(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
             name = path.rpartition("/")[2].removesuffix(".csv")
             time, columns = _rows(content, ",", "timestamp")
             time, indices = np.unique(time, return_index=True)  # an hour at the end of summer time is there twice
-            windows = np.array(labels[path.removeprefix("data/")], "datetime64[us]").astype(np.int64).tolist()
+            windows = _microseconds(labels[path.removeprefix("data/")]).tolist()
             events = tuple(Event(f"{name}/{n}", *window) for n, window in enumerate(windows, 1))
             value = columns["value"].astype(float)[indices, None]
             recordings.append(Recording(project, f"nab/{name}", ("value",), time, value, events))
     return recordings
 
 
+def _batadal(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
+    """Two recordings of one network: events of the first are in the table."""
+    first, second = (_rows(content, ",", "DATETIME") for content in files.values())
+    labels = second[1].pop("ATT_FLAG")
+    names = tuple(name for name in second[1] if name)
+    values = [np.column_stack([columns[name].astype(float) for name in names]) for _, columns in (first, second)]
+    spans = {
+        name: np.array(times, "datetime64[us]").astype(np.int64).tolist() for name, times in project.events.items()
+    }
+    for name in dict.fromkeys(labels[labels != "benign"].tolist()):
+        spans[name] = second[0][labels == name][[0, -1]].tolist()
+    events = tuple(Event(name, since, until + 3600 * _SECOND) for name, (since, until) in spans.items())
+    time = np.concatenate([first[0], second[0]])
+    return [Recording(project, "batadal", names, time, np.concatenate(values), events)]
+
+
 _READERS: Mapping[str, Callable[[Project, Mapping[str, bytes]], list[Recording]]] = {
     "tep": _tep,
     "skab": _skab,
     "nab": _nab,
+    "batadal": _batadal,
 }
