@@ -232,7 +232,7 @@ def judged(
 
 
 def alarm(recording: Recording, others: Sequence[Recording], span: Span) -> list[Row]:
-    """A row of the first alarm of a PCA's T² or SPE, the channels that are farthest from usual first; none: it did not alarm.
+    """A row of the first alarm of a PCA's T² or SPE, the channels farthest from usual first; none: no alarm.
 
     It learns from the calm before the window; where that is too short, from calm windows of a recording without events.
     """
