@@ -1,0 +1,151 @@
+"""What is usual of a channel, learned from a reference: its sampling interval, and how far it deviates by itself.
+
+A limit is set by how rarely it may be exceeded by chance. The largest deviations of the blocks of a reference have
+heavy tails and autocorrelation in them already; an extreme value distribution, fitted by L-moments (Hosking, Wallis
+and Wood, Technometrics 27, 1985), goes on from them. Deviations in a few episodes that are unlike the rest are faults
+of the reference: they are counted and left out. What happens more often than that is the channel's habit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.batch import Float64s, Int64s
+from core.samples import Samples, segments
+from history.sql.kernels.columns import Columns
+
+WIDTHS = (1, 4, 16, 64)  # values whose mean is compared with that of those before
+MIN_POSITIONS = 40  # of a reference, to learn from: one in each block
+_BLOCKS = 40
+_REACHES = 15  # a reference is at least so many times as long as what one comparison takes
+_MAX_FAULTS = 4  # of a reference: what happens more often is usual
+_MAX_FAULTY_SHARE = 0.5  # of the blocks of a reference
+_LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but may be usual
+_EULER = 0.5772156649
+_CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
+_MARGIN = 1.2  # above the largest deviation of the reference
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Limit of the size of deviations, and how many faults of the reference were left out for it."""
+
+    limit: float  # inf: the reference is too short
+    faults: int
+
+
+_UNKNOWN = Usual(np.inf, 0)
+
+
+def reach(width: int) -> int:
+    """How many values a comparison of :func:`deviations` takes."""
+    return width + _before(width)
+
+
+def smoothed(values: Float64s) -> Float64s:
+    """Medians of three: single outliers are gone, steps stay where they are."""
+    smooth = values.copy()
+    low, high = np.minimum(values[:-2], values[1:-1]), np.maximum(values[:-2], values[1:-1])
+    smooth[1:-1] = np.maximum(low, np.minimum(high, values[2:]))
+    return smooth
+
+
+def deviations(values: Float64s, width: int) -> Float64s:
+    """Mean of ``width`` values from each position on, minus the mean of those before it.
+
+    As many positions as values; NaN: there are too few values before or after.
+    """
+    before, n = _before(width), len(values)
+    result = np.full(n, np.nan)
+    if n < before + width:
+        return result
+    # Sums of deviations from one value keep their digits.
+    sums = np.append(0.0, np.cumsum(values - values[0]))
+    inner = sums[before : n - width + 1]
+    result[before : n - width + 1] = (sums[before + width :] - inner) / width - (inner - sums[: len(inner)]) / before
+    return result
+
+
+def usual(reference: Float64s, positions: float, width: int | None = None) -> Usual:
+    """How far deviations reach that are exceeded once in so many positions.
+
+    ``reference``: deviations at regular positions, in the order of time; ``width``: of :func:`deviations`, so that
+    faults are left out of lasting ones, which have to be of :func:`smoothed` values; None: nothing is left out.
+    """
+    n = len(reference)
+    if n < MIN_POSITIONS or (width is not None and width > 1 and n < _REACHES * reach(width)):
+        return _UNKNOWN
+    size = n // _BLOCKS
+    sizes = np.abs(reference)
+    maxima = sizes[: n // size * size].reshape(-1, size).max(axis=1)
+    blocks = np.log(max(positions / size, 2.0))
+    faults = 0
+    if width is not None and width >= _LASTING:
+        location, scale = _lower_gumbel(maxima)
+        beyond = maxima > location + scale * blocks
+        if beyond.any() and beyond.mean() < _MAX_FAULTY_SHARE:
+            faults = _episodes(reference[: len(maxima) * size].reshape(-1, size), beyond, 1 + -(-reach(width) // size))
+            if faults <= _MAX_FAULTS:
+                maxima = maxima[~beyond]
+            else:
+                faults = 0
+    return Usual(max(_level(maxima, blocks), _MARGIN * float(maxima.max())), faults)
+
+
+def sampling_intervals(samples: Samples) -> Columns:
+    """Median time (µs) between samples of channels that have two. ``samples``: by channel and time.
+
+    ``channel_id`` and ``interval``.
+    """
+    rows = [rows for rows in segments(samples.channel) if rows.stop - rows.start > 1]
+    return {
+        "channel_id": np.array([samples.channel[row.start] for row in rows], np.int32),
+        "interval": np.array([_median(np.diff(samples.time[row])) for row in rows], np.int64),
+    }
+
+
+def _before(width: int) -> int:
+    return max(16, 2 * width)
+
+
+def _median(distances: Int64s) -> int:
+    middle = len(distances) // 2
+    return int(np.partition(distances, middle)[middle])
+
+
+def _level(maxima: Float64s, blocks: float) -> float:
+    """What the maximum of a block exceeds once in exp(``blocks``) blocks. A tail is heavy only where that is clear."""
+    ordered, n = np.sort(maxima), len(maxima)
+    rank = np.arange(n)
+    mean, second = float(ordered.mean()), float(rank @ ordered) / (n * (n - 1))
+    third = float((rank * (rank - 1)) @ ordered) / (n * (n - 1) * (n - 2))
+    spread = 2 * second - mean
+    if spread <= 0:
+        return mean
+    place = 2 / (3 + (6 * third - 6 * second + mean) / spread) - np.log(2) / np.log(3)
+    shape = min(-7.859 * place - 2.9554 * place**2, _HEAVIEST)
+    if shape < _CLEARLY_HEAVY:
+        scale = spread / np.log(2)
+        return float(mean - _EULER * scale + scale * blocks)
+    gamma = math.gamma(1 - shape)
+    scale = spread * shape / ((2**shape - 1) * gamma)
+    return float(mean - scale * (gamma - 1) / shape + scale * math.expm1(shape * blocks) / shape)
+
+
+def _lower_gumbel(maxima: Float64s) -> tuple[float, float]:
+    """Location and scale, by the lower half: the upper one may have faults in it."""
+    n = len(maxima)
+    half = np.sort(maxima)[: n // 2]
+    scale, location = np.polyfit(-np.log(-np.log((np.arange(len(half)) + 0.5) / n)), half, 1)
+    return float(location), float(scale)
+
+
+def _episodes(blocks: Float64s, beyond: Float64s, apart: int) -> int:
+    """How often deviations of one sign begin. A fault has two: where it begins, and where it ends."""
+    rows = np.flatnonzero(beyond)
+    farthest = blocks[rows, np.abs(blocks[rows]).argmax(axis=1)]
+    signs = [rows[farthest > 0], rows[farthest < 0]]
+    return max(1 + int((np.diff(of_sign) > apart).sum()) if len(of_sign) else 0 for of_sign in signs)

@@ -1,0 +1,89 @@
+"""What is usual: limits are exceeded as rarely as they say, and faults of a reference do not hide later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.batch import Float64s
+from history.sql.kernels.reference import WIDTHS, deviations, reach, sampling_intervals, smoothed, usual
+from tests.unit.history.sql_samples import columns
+
+_HOUR = 3600
+
+
+def _wandering(random: np.random.Generator, n: int) -> Float64s:
+    value = 0.0
+    return np.array([value := 0.95 * value + move for move in random.normal(0, 1, n)])
+
+
+@given(st.lists(st.floats(-100, 100), max_size=200), st.sampled_from(WIDTHS))
+def test_deviations_are_differences_of_means(values: list[float], width: int) -> None:
+    before = reach(width) - width
+    expected = [
+        np.mean(values[at : at + width]) - np.mean(values[at - before : at])
+        if at >= before and at + width <= len(values)
+        else np.nan
+        for at in range(len(values))
+    ]
+    assert deviations(np.array(values), width) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda random, n: random.normal(0, 1, n),
+        lambda random, n: random.standard_t(3, n),
+        lambda random, n: np.rint(random.normal(0, 1, n)),
+        _wandering,
+    ],
+)
+def test_limits_are_seldom_exceeded_by_chance(noise: Callable[[np.random.Generator, int], Float64s]) -> None:
+    """In 30 channels, an hour each after an hour's reference, with a false alarm expected in 20 such hours."""
+    exceeded = 0
+    for seed in range(30):
+        values = smoothed(noise(np.random.default_rng(seed), 2 * _HOUR))
+        for width in WIDTHS:
+            far = deviations(values, width)
+            limit = usual(far[reach(width) : _HOUR - width], 20 * _HOUR, width).limit
+            exceeded += bool((np.abs(far[_HOUR : -reach(width)]) > limit).any())
+    assert exceeded <= 12, exceeded  # of 120; 6 expected
+
+
+def test_faults_in_the_reference_are_counted_and_left_out() -> None:
+    values = np.random.default_rng(1).normal(50, 1, _HOUR)
+    clean = usual(deviations(values, 16)[48:-16], 20 * _HOUR, 16)
+    for begin in (600, 1800, 3000):
+        values[begin : begin + 300] -= 10
+    faulty = usual(deviations(values, 16)[48:-16], 20 * _HOUR, 16)
+    assert (clean.faults, faulty.faults) == (0, 3)
+    assert faulty.limit < 1.3 * clean.limit < 5
+
+
+def test_what_happens_often_is_usual() -> None:
+    values = np.random.default_rng(1).normal(50, 1, _HOUR) + 40 * (np.arange(_HOUR) % 600 < 60)
+    habit = usual(deviations(values, 16)[48:-16], 20 * _HOUR, 16)
+    assert habit.faults == 0
+    assert habit.limit > 40
+
+
+def test_short_reference_has_no_limit() -> None:
+    values = np.random.default_rng(1).normal(50, 1, 100)
+    assert usual(deviations(values, 16)[48:-16], 1e5, 16).limit == np.inf
+    assert usual(values[:39], 1e5).limit == np.inf
+
+
+def test_constant_reference_has_the_limit_0() -> None:
+    assert usual(deviations(np.full(_HOUR, 5e9), 16)[48:-16], 1e5, 16) == usual(np.zeros(100), 1e5)
+    assert usual(np.zeros(100), 1e5).limit == 0
+
+
+def test_sampling_interval_is_the_median_also_with_gaps_and_bursts() -> None:
+    times = [0, 10, 20, 30, 5000, 5010, 5011, 5021]
+    samples = [(1, time, 0.0, 0) for time in times] + [(2, 7, 0.0, 0), (3, 0, 0.0, 0), (3, 9, 0.0, 0)]
+    intervals = sampling_intervals(columns(samples))
+    assert [column.tolist() for column in intervals.values()] == [[1, 3], [10, 9]]
