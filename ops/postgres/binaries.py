@@ -191,6 +191,6 @@ def _check_runs(root: Path) -> None:
     except OperationError as error:
         shutil.rmtree(root)
         raise OperationError(
-            f"PostgreSQL does not run in {root.parent}: is it mounted noexec? Set {CACHE} to a folder on a disk that "
-            f"programs may run from. {error}"
+            f"PostgreSQL does not run in {root.parent}: is it mounted noexec, or does SELinux or AppArmor forbid it? "
+            f"Set {CACHE} to a folder that programs may run from. {error}"
         ) from error

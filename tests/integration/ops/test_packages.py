@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(binaries.complete(Path("/")), reason="the system has PostgreSQL and TimescaleDB"),
     pytest.mark.skipif(shutil.which("gpg") is None or shutil.which("apt-get") is None, reason="without apt and gpg"),
 ]
+_NOBODY = 65_534
 _BIN = "usr/lib/postgresql/17/bin"
 _INTERPRETER = re.search(rb"/lib\S*/ld-linux[^\0]*", Path("/bin/true").read_bytes())
 _LOCALE = "usr/lib/locale/C.utf8/LC_CTYPE"
@@ -226,6 +230,66 @@ def machine_with_apt_of(tmp_path: Path, sources: str, monkeypatch: pytest.Monkey
     )
     monkeypatch.setenv("APT_CONFIG", str(apt / "apt.conf"))
     monkeypatch.delenv("PLANTLOG_DEBIAN_MIRROR", raising=False)
+
+
+def test_disk_that_gets_full_is_named(
+    mirror: Mirror, tmp_path: Path, mounted: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it had enough space before: what others write comes in between."""
+    mounted("size=64k")
+    monkeypatch.setattr(binaries, "_NEEDED_MB", 0)
+    assert "No space left on device" in refusal(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user")
+def test_cache_that_is_not_writable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with enterable_folder() as folder:
+        (folder / "cache").mkdir(mode=0o755)
+        monkeypatch.setenv("PLANTLOG_CACHE", f"{folder}/cache")
+        monkeypatch.setattr(binaries, "_SYSTEM_CACHE", folder / "none")
+        os.seteuid(_NOBODY)
+        try:
+            reason = refusal(folder)
+        finally:
+            os.seteuid(0)
+    assert re.match(rf"PostgreSQL is unpacked in {folder}/cache, where it fails: Permission denied: ", reason)
+    assert reason.endswith("set PLANTLOG_CACHE to a folder of yours on a disk that programs may run from")
+
+
+def forbid_execution(folder: Path) -> None:
+    """Let this thread, and what it starts, run no file below a folder, as a policy of SELinux or AppArmor does.
+
+    By Landlock (landlock(7)): what is beside the folder, and beside those above it, is allowed.
+    """
+    create, add, restrict = 444, 445, 446
+    no_new_privileges, beneath, execute, move = 38, 1, 1, 1 << 13
+    kernel = ctypes.CDLL(None, use_errno=True)
+    rules = kernel.syscall(create, ctypes.byref(ctypes.c_uint64(execute | move)), ctypes.c_size_t(8), 0)
+    if rules < 0:
+        pytest.skip("the kernel has no Landlock")
+    way = (folder, *folder.parents)
+    beside = (child for parent in way[1:] for child in parent.iterdir() if child not in way and not child.is_symlink())
+    for path, right in ((way[-1], move), *((path, execute) for path in beside)):
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_PATH)
+            assert kernel.syscall(add, rules, beneath, struct.pack("=Qi", right, descriptor), 0) == 0, path
+            os.close(descriptor)
+    assert kernel.prctl(no_new_privileges, 1, 0, 0, 0) == 0
+    assert kernel.syscall(restrict, rules, 0) == 0
+    os.close(rules)
+
+
+def test_programs_that_a_policy_forbids_are_named(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def refused() -> str:
+        forbid_execution(tmp_path / "cache")
+        return refusal(tmp_path)
+
+    with ThreadPoolExecutor(1) as pool:
+        reason = pool.submit(refused).result()
+    assert f"PostgreSQL does not run in {tmp_path}/cache: is it mounted noexec, or does SELinux or AppArmor" in reason
+    assert "Permission denied" in reason
 
 
 def test_machine_whose_archive_is_not_debian_s_names_mirror_and_keys_by_packages(
