@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.files import digest
 from core.config.load import load as load_plant
-from core.config.processes import collector
+from core.config.processes import collector, processes_of
 from core.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
 from core.config.sources import Source
 from core.database import FAILURES, connected
@@ -38,6 +38,7 @@ _REPEATED_SECONDS = 600.0  # several in a row are
 _NEWS_US = 86_400_000_000  # a rejected token is news for so long
 _STOPPED = "it stopped with plantlog"
 _UNSUPERVISED = "not supervised: run `plantlog up`"
+_ELSEWHERE = "does not respond here: see its container"
 _MAX_PROBLEMS = 3  # problems
 _MAX_FILES = 3  # files that are named
 _NOT_STARTED: dict[str, Any] = dict.fromkeys(("file", "number", "since")) | {
@@ -62,7 +63,8 @@ class StatusMonitor:
 
     def snapshot(self) -> dict[str, Any]:
         """The current status, as printed by ``--json``."""
-        running = Running.load(self._state)
+        started = Running.load(self._state)
+        running = started or self._in_containers()
         reports: dict[str, dict[str, Any] | None] = {}
         if running is not None:
             state = self._state.root
@@ -72,11 +74,12 @@ class StatusMonitor:
         writer = reports.get("writer")
         jobs = (reports.get("maintenance") or {}).get("jobs", [])
         configuration = self._drift.check()
-        processes = self._processes(reports, configuration["number"])
+        silent = "does not respond" if started else _ELSEWHERE
+        processes = self._processes(reports, configuration["number"], by_up=started is not None)
         stopped = None if any(process["state"] != "STOPPED" for process in processes) else find_stopped(self._state)
         reported = {source["name"] for source in sources}
         unreported = [
-            _unreported_source(source, channels, "" if stopped else f"{process} does not respond")
+            _unreported_source(source, channels, "" if stopped else f"{process} {silent}")
             for source, channels, process in self._drift.sources
             if source.name not in reported
         ]
@@ -108,7 +111,21 @@ class StatusMonitor:
             "database": database,
         }
 
-    def _processes(self, reports: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
+    def _in_containers(self) -> Running | None:
+        """The processes of the configuration in force, which `up` has not started: containers have.
+
+        Where they share a network, as in a pod, their health pages answer here.
+        """
+        with suppress(OperationError):  # of another version
+            if not Supervisor(self._state).answers() and (current := in_force(self._state.root, ())) is not None:
+                return Running(current.plant.name, current.plant.health, tuple(processes_of(current.plant)))
+        return None
+
+    def _processes(
+        self, reports: Mapping[str, dict[str, Any] | None], number: int | None, *, by_up: bool
+    ) -> list[dict[str, Any]]:
+        answering = ("UNSUPERVISED", _UNSUPERVISED) if by_up else ("RUNNING", "")
+        silent = ("STOPPED", "") if by_up else ("UNKNOWN", _ELSEWHERE)
         supervisor = Supervisor(self._state)
         supervised: list[dict[str, Any]] = []
         with suppress(OperationError):  # no supervisor: what answers is still shown
@@ -116,7 +133,7 @@ class StatusMonitor:
         unknown = [
             {"name": name, "state": state, "pid": None, "since": None, "reason": reason}
             for name, report in reports.items()
-            for state, reason in (("UNSUPERVISED", _UNSUPERVISED) if report else ("STOPPED", ""),)
+            for state, reason in (answering if report else silent,)
             if name not in {process["name"] for process in supervised}
         ]
         exit_records = read_exits(self._state)

@@ -22,7 +22,10 @@ _REFRESH_SECONDS = 1.0
 _WIDE = 200
 _MAX_BAD_CHANNELS = 3  # bad channels of a source that are named; --channels names all
 _GOOD = {"RUNNING", "connected", "standby", "ok"}
-_WARNING = {"STARTING", "RESTARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
+_WARNING = {
+    *("STARTING", "RESTARTING", "STOPPED", "UNKNOWN"),
+    *("starting", "connecting", "degraded", "stopped", "waiting", "skipped"),
+}
 
 
 def live(monitor: StatusMonitor, console: Console) -> None:

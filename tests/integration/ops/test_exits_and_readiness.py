@@ -292,6 +292,40 @@ async def test_status_leaves_out_another_appliance_on_its_ports(state: State, tm
         assert (seen is None) == (shown == "STOPPED"), "nobody takes its answer for that of this one"
 
 
+async def test_status_in_a_container_shows_the_processes_that_answer_there(tmp_path: Path) -> None:
+    """Those of a pod share a network, those of Compose do not."""
+    first = free_ports(8)
+    (tmp_path / "plc.csv").write_text("name,address\na,holding:0\n")
+    (tmp_path / "press.csv").write_text("name,address\nb,ns=2;s=b\n")
+    devices = "".join(
+        f'[[source]]\nname = "{name}"\nkind = "{kind}"\naddress = "{scheme}://127.0.0.1:1"\ntags = "{name}.csv"\n'
+        for name, kind, scheme in (("plc", "modbus", "tcp"), ("press", "opcua", "opc.tcp"))
+    )
+    (tmp_path / "plant.toml").write_text(f'[plant]\nname = "demo"\n[health]\nport = {first}\n{devices}')
+    state = claimed(tmp_path / "state")
+    activate(state.root, tmp_path / "plant.toml")
+
+    async def report() -> dict[str, Any]:
+        plc = SourceStatus(1, "plc", "modbus", "tcp://127.0.0.1:1", 1).report() | {"state": "connected"}
+        spool = {"name": "modbus", "rows": 0, "bytes": 0, "max_bytes": 1}
+        return {"process": "collector-modbus", "ready": True, "sources": [plc], "spool": spool}
+
+    async with serve("127.0.0.1", first + 1, report, state.root):
+        status = await asyncio.to_thread(StatusMonitor(state).snapshot)
+    processes = {process["name"]: process for process in status["processes"]}
+    assert (status["plant"], status["stopped"]) == ("demo", None)
+    assert (processes["collector-modbus"]["state"], processes["collector-modbus"]["ready"]) == ("RUNNING", True)
+    assert processes["collector-opcua"]["reason"] == "does not respond here: see its container"
+    sources = {source["name"]: (source["state"], source["reason"]) for source in status["sources"]}
+    assert sources == {
+        "plc": ("connected", ""),
+        "press": ("unknown", "collector-opcua does not respond here: see its container"),
+    }
+    table = Console(width=200, file=io.StringIO())
+    table.print(render(status))
+    assert "unknown" in table.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_status_shows_rejected_tokens_for_a_day() -> None:
     def reason(ago: float, count_: int = 3) -> str:
         wrong = {"count": count_, "last_at": now_us() - round(ago * 1e6), "last_from": "10.0.0.7"}
