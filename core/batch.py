@@ -172,7 +172,7 @@ class CountBatch:
     """Increments of one source, as columns of equal length n ≥ 1.
 
     Unlike a sample, an increment is not idempotent: the table cannot tell that it was added before. So a
-    batch is added whole, in the transaction that puts its facts into ``plant.ingest_batch``, or not at all.
+    batch is added whole, in the transaction that adds its row to ``plant.ingest_batch``, or not at all.
 
     Raises ValueError if columns have other types or unequal lengths, or if a number is out of range.
     """

@@ -115,3 +115,10 @@ def segments(channel: NDArray[np.signedinteger[Any]]) -> list[slice]:
         return [slice(0, len(channel))]
     edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
     return [slice(*ends) for ends in pairwise([0, *edges.tolist(), len(channel)])]
+
+
+def changes(column: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Mask of values that differ from the previous one, (n,); the first always does."""
+    changes = np.ones(len(column), bool)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POSTGRES_EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
 _US = timedelta(microseconds=1)
+MINUTE_US, HOUR_US, DAY_US = 60_000_000, 3_600_000_000, 86_400_000_000
 
 # Plausible times of a plant's clock. Samples outside go to the quarantine: a chunk for the year 2106 helps nobody.
 EARLIEST_US = 0  # 1970-01-01
@@ -37,6 +38,18 @@ def timestamp(us: int) -> datetime:
 def begin(day: date, hour: int = 0) -> datetime:
     """The first moment of a day (UTC), or of an hour of it; hour 24 is the day's end."""
     return datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=hour)
+
+
+def days_between(since: datetime, until: datetime) -> list[date]:
+    """Days (UTC) that an interval touches."""
+    first, last = since.astimezone(UTC).date(), (until - _US).astimezone(UTC).date()
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+def hours_between(since: datetime, until: datetime, day: date) -> range:
+    """Hours of a day (UTC) that an interval touches."""
+    first, last = max(since, begin(day)) - begin(day), begin(day) - min(until, begin(day, 24))
+    return range(first // timedelta(hours=1), -(last // timedelta(hours=1)))
 
 
 def iso(us: int) -> str:

@@ -240,7 +240,7 @@ class Key:
 
 
 def signed(public: str, signature: str, statement: bytes) -> bool:
-    """Whether the signature is that key's on that statement."""
+    """Return whether the signature is that key's on that statement."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
@@ -823,7 +823,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as sealed."""
+        """Return whether everything is as sealed."""
         return not self.problems and not self.differences
 
     @property

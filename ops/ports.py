@@ -44,7 +44,7 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 
 
 def _give_way(requirement: PortRequirement, ours: Collection[int]) -> bool:
-    """Whether all that listen there are ours. Where nobody does, the port may be that of an outgoing connection."""
+    """Return whether all listeners there are ours. Where there is none, it may be an outgoing connection's port."""
     listeners = _listeners(requirement.port, requirement.host)
     return listeners <= {*ours} if listeners else is_free(requirement.host, requirement.port)
 
@@ -88,7 +88,7 @@ def free_ports(count: int) -> int:
 
 
 def are_free(ports: range) -> bool:
-    """Whether nobody listens on any of these ports of 127.0.0.1, and none is reserved."""
+    """Return whether nobody listens on any of these ports of 127.0.0.1, and none is reserved."""
     reserved = any(_is_reserved(_reservations() / str(port), port) for port in ports)
     return not reserved and all(is_free("127.0.0.1", port) for port in ports)
 

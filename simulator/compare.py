@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.database import connected
+from core.status_codes import BAD
 from schema.queries import load
 from simulator.compare_samples import (
     ANSWER_US,
-    BAD,
     EXAMPLES,
     NEVER,
     OVERFLOW,
@@ -198,7 +198,7 @@ def compare_texts(
     for key in stored_texts.keys() & published.keys():
         sent_text, (text, status) = published[key], stored_texts[key]
         sent_status, status = (code & ~OVERFLOW for code in (sent_text.status, status))
-        result.altered += status != sent_status or (not sent_status & int(BAD) and text != sent_text.text)
+        result.altered += status != sent_status or (not sent_status & BAD and text != sent_text.text)
     _count_missing_texts(
         result, [published[key] for key in sorted(published.keys() - stored_texts.keys())], index, gaps
     )
@@ -232,7 +232,7 @@ def _device_texts(
     answered: set[int] = set()
     for _, at, text, status in stored:
         answer = int(np.searchsorted(times, at, "right")) - 1
-        if status & int(BAD):
+        if status & BAD:
             continue
         if answer < 0:
             result.invented += 1

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.status_codes import BAD
+
 NEVER = 2**62  # µs
 EXAMPLES = 10  # per kind of difference
 
@@ -94,7 +96,6 @@ ANSWER_US = 5_000_000  # maximum time of an answer of Modbus in transit
 _CLOCKS_US = 10_000  # the collector's arrival times and the truth's wall clock differ by less
 _STOPPED_US = 120_000_000  # additional time if the collector was suspended
 OVERFLOW = 0x0480
-BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value is meaningless
 
 
 def by_channel(rows: NDArray[Any]) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from core.errors import OperationError
 from core.samples import Samples
 from core.servers.http import check_host
+from core.status_codes import BAD
 from core.timestamps import now_us
 from simulator.export import devices
 from simulator.faults import SECONDS, Fault, Faults
@@ -28,7 +29,6 @@ log = logging.getLogger(__name__)
 
 _FAULT_LOOK = 0.05  # s
 _GARBAGE_SECONDS = 1.0
-_BAD = np.uint32(0x8000_0000)  # set in every Bad status
 _WRITES_PER_PAUSE = 250  # values between two turns of the event loop
 
 
@@ -230,7 +230,7 @@ class Publisher:
         for k in np.flatnonzero(self._is_text[tags]).tolist():
             differs[k] = texts[int(tags[k])] != self._shown_texts.get(int(tags[k]))
         # Bad values are published without the value, so only another status is a change
-        new = (differs & (status & _BAD == 0)) | (status != self._shown_status[tags])
+        new = (differs & (status & BAD == 0)) | (status != self._shown_status[tags])
         tags, shown, status = tags[new], shown[new], status[new]
         if not len(tags):
             return 0

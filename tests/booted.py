@@ -70,7 +70,7 @@ class Machine:
         return self.run("journalctl", "--unit=plantlog", "--no-pager", code=None)
 
     def has_booted(self) -> bool:
-        """Whether its services are started."""
+        """Return whether its services are started."""
         is_active = ("systemctl", "is-active", "multi-user.target")
         return self.init() is not None and self.run(*is_active, code=None).strip() == "active"
 

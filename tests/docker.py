@@ -56,7 +56,7 @@ class Docker:
         return body
 
     def answers(self) -> bool:
-        """Whether an engine does."""
+        """Return whether an engine answers."""
         info = subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False)
         return info.returncode == 0
 

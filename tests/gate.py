@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_chosen(commit: str, nodeid: str) -> bool:
-    """Whether the gate of a commit runs a slow test.
+    """Return whether the gate of a commit runs a slow test.
 
     Most commits have none of a peer that takes minutes to build; the others have more than a tenth.
     """

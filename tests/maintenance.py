@@ -134,7 +134,7 @@ SLEEPING = Job("sleeping", _sleep, "", every=10, slice_seconds=600)
 
 
 async def asleep(owner: Connection) -> bool:
-    """Whether a server process works on the statement of :data:`SLEEPING`."""
+    """Return whether a server process works on the statement of :data:`SLEEPING`."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'"
     return bool(await owner.fetchval(query))
 

@@ -139,7 +139,7 @@ class Cell:
 
     @property
     def wrong(self) -> bool:
-        """Whether a value is missing without a gap, or is there otherwise than once and as it was published."""
+        """Return whether a value is missing without a gap, or is there otherwise than once and as it was published."""
         c = self.found
         return bool(c.missing_silent or c.altered or c.duplicated or c.invented)
 

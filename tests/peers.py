@@ -80,7 +80,7 @@ def _simulated(via: str) -> list[str]:
 
 
 def listens(port: int) -> bool:
-    """Whether a port of 127.0.0.1 has a listener."""
+    """Return whether a port of 127.0.0.1 has a listener."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -163,7 +163,7 @@ async def pair(
 
 
 def seen_before(member: Member) -> bool:
-    """Whether the member knows when the database has seen it."""
+    """Return whether the member knows when the database has seen it."""
     seen = member.folder / "seen"
     return seen.exists() and seen.read_text().split()[1] != "0"
 
@@ -174,7 +174,7 @@ async def holder(database: Database) -> int | None:
 
 
 async def holds(database: Database, member: int) -> bool:
-    """Whether a member holds the lease."""
+    """Return whether a member holds the lease."""
     return await holder(database) == member
 
 

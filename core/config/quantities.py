@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ValidationInfo
 
 from core.durations import DURATION_LEGAL, DURATIONS, SECONDS, seconds_of
-from core.status_words import status_of
+from core.status_codes import status_of
 
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DAY, _CENTURY = 86400.0, 36525 * 86400.0  # s

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from core.errors import OperationError
 from core.samples import NO_SAMPLES, Samples, joined
-from core.timestamps import begin, microseconds
+from core.timestamps import begin, days_between, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.location import in_background
 from history.reading.day_samples import union
@@ -69,7 +69,7 @@ class ArchiveReader:
         ends_at = asyncio.get_running_loop().time() + self._seconds
         parts_by_channel: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
         left = MAX_SAMPLES
-        for day in _days(since, until):
+        for day in days_between(since, until):
             bounds = max(since, begin(day)), min(until, begin(day, 24))
             channels = {interval.channel for interval in intervals}
             for channel, samples in (await self._day(connection, day, channels, bounds, left, ends_at)).items():
@@ -132,11 +132,6 @@ class ArchiveReader:
                 f"it took longer than {self._seconds:g} s to read the archive: refresh, or choose a shorter time range"
             )
         return task.result()
-
-
-def _days(since: datetime, until: datetime) -> list[date]:
-    first, last = since.date(), (until - timedelta(microseconds=1)).date()
-    return [first + timedelta(days=i) for i in range((last - first).days + 1)]
 
 
 def _setting(parts: Sequence[tuple[datetime, datetime, Samples]]) -> str:

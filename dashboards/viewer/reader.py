@@ -76,7 +76,7 @@ class ReaderPool:
         self._opening = asyncio.Lock()
 
     async def query(self, sql: str, parameters: list[object]) -> Frame:
-        """Fetch the rows of one statement, at most 20,000, over archived samples as well if it is of a chart.
+        """Fetch the rows of one statement, at most ``_MAX_ROWS``, over archived samples as well if it is of a chart.
 
         Raises DatabaseError, and QueryError on a timeout.
         """

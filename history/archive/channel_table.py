@@ -108,7 +108,7 @@ def _valid_from(meaning: Mapping[str, Any]) -> int:
 
 
 def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
-    """Whether a table says of its channels what the sealed document says."""
+    """Return whether a table says of its channels what the sealed document says."""
     expected = channel_table(document, folder, places_of(table))
     return bool(table.select(range(_MEANING)).equals(expected.select(range(_MEANING))))
 

@@ -45,15 +45,15 @@ class S3Options:
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
-    """Facts by which a file is known."""
+class FileDigest:
+    """Size and digest by which a file is known."""
 
     bytes: int
     sha256: str
 
 
 def is_bucket(name: str) -> bool:
-    """Whether a location is a bucket, ``s3://BUCKET/PATH``, and not a folder."""
+    """Return whether a location is a bucket, ``s3://BUCKET/PATH``, and not a folder."""
     return name.startswith(_S3)
 
 
@@ -68,7 +68,7 @@ class Location:
 
     @property
     def is_remote(self) -> bool:
-        """Whether each access is a request: few large ones are faster than many small ones."""
+        """Return whether each access is a request: few large ones are faster than many small ones."""
         return self._folder is None
 
     @classmethod
@@ -149,14 +149,14 @@ class Location:
             content: bytes = stream.read()
             return content
 
-    def facts(self, path: str) -> FileFacts:
+    def digest(self, path: str) -> FileDigest:
         """Size and digest of a file, read from the storage."""
         digest, size = hashlib.sha256(), 0
         with self.failures(path), self._files.open_input_stream(path, compression=None) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
-        return FileFacts(size, digest.hexdigest())
+        return FileDigest(size, digest.hexdigest())
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; None: there is none."""

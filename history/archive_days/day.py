@@ -186,7 +186,7 @@ async def _compared(
 
 
 async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Samples, refused: Samples) -> bool:
-    """Whether there are new events of samples that are archived with another value or status."""
+    """Return whether there are new events of samples that are archived with another value or status."""
     kept = kept.part(time_mask(kept, refused.time))
     differ = (kept.bits != refused.bits) | (kept.status != refused.status)
     if not differ.any():

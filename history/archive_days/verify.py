@@ -41,7 +41,7 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
             problems.append(f"{path} is missing")
         elif size != file.bytes:
             problems.append(f"{path} has {size:,} bytes, {file.bytes:,} by the manifest")
-        elif (changed is None or path != file.path) and location.facts(path).sha256 != file.sha256:
+        elif (changed is None or path != file.path) and location.digest(path).sha256 != file.sha256:
             problems.append(f"{path} is not the file of the manifest: its SHA-256 differs")
     if problems:
         return problems

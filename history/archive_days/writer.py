@@ -233,11 +233,11 @@ class DayWriter:
         files = list(self._files)
         for table, path, rows in self._written:
             incoming, crc32 = f"{self._folder.incoming}/{path}", None
-            facts = self._location.facts(incoming)
+            digest = self._location.digest(incoming)
             if table != "seal":
                 with self._location.opened(incoming) as source:
                     crc32 = footer_crc32(source)
-            files.append(ArchivedFile(path, table, rows, facts.bytes, facts.sha256, path == self._amendment, crc32))
+            files.append(ArchivedFile(path, table, rows, digest.bytes, digest.sha256, path == self._amendment, crc32))
         seal, origin = self._sealed.seals[-1], self._origin
         manifest = Manifest(
             format=FORMAT,

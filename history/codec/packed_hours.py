@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int32s, Int64s
 from core.samples import NO_SAMPLES, Samples
-from core.timestamps import POSTGRES_EPOCH_US, microseconds, timestamp
+from core.timestamps import HOUR_US, POSTGRES_EPOCH_US, microseconds, timestamp
 from history.codec.copy_fields import ARRAY_HEAD, INT4, arrays, byte_planes, floats, row_type, scalars, stream
 from history.codec.packed_numbers import PackedNumbers
 from history.codec.scaling import Bits, unscale
@@ -26,7 +26,6 @@ from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, Lines, fit
 from schema.queries import load
 
-HOUR_US = 3_600_000_000
 COLUMNS = (
     *("hour", "start", "step", "base", "divisor", "channel_id", "n", "unit", "status", "single"),
     *("t0", "t1", "t2", "t3", "v0", "v1", "v2", "v3", "float4s", "float8s", "statuses"),

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from core.copy_stream import HEADER, TRAILER
 from core.errors import DatabaseError
-from core.timestamps import POSTGRES_EPOCH_US, timestamp
+from core.timestamps import DAY_US, MINUTE_US, POSTGRES_EPOCH_US, timestamp
 from history.codec.copy_fields import INT4, arrays, integers, packed_numbers, row_type, scalars, stream
 from history.codec.packed_numbers import PackedNumbers
 from history.codec.scaling import Bits
 from history.codec.segments import Mask, Segments
 
-_MINUTE_US = 60_000_000
-_DAY_US = 1440 * _MINUTE_US
 _NO_TIME = np.iinfo(np.int64).min  # -infinity
 _COUNTS = ("n", "n_good", "known", "holds")
 _TIMES = ("first_at", "last_at")
@@ -59,9 +57,9 @@ def packed_stream(sent: bytes) -> bytes | None:
     rows = np.frombuffer(sent, _ROW, n, len(HEADER))
     rows = rows[np.lexsort((rows["bucket"], rows["channel_id"]))]
     bucket = rows["bucket"].astype(np.int64)
-    day = (bucket + POSTGRES_EPOCH_US) // _DAY_US * _DAY_US - POSTGRES_EPOCH_US
+    day = (bucket + POSTGRES_EPOCH_US) // DAY_US * DAY_US - POSTGRES_EPOCH_US
     segments = Segments.of_runs(rows["channel_id"], day)
-    minute = (bucket - day) // _MINUTE_US
+    minute = (bucket - day) // MINUTE_US
     good = rows["n_good"] > 0
     counts = [rows[name].astype(np.int32) for name in _COUNTS]
     times = [_since(rows[f"{name.partition('_')[0]}_time"].astype(np.int64), bucket) for name in _TIMES]
@@ -101,12 +99,12 @@ def packed_stream(sent: bytes) -> bytes | None:
 def _since(time: NDArray[np.int64], bucket: NDArray[np.int64]) -> tuple[NDArray[np.int32], Mask]:
     """µs from the begin of the minute, 0 where there is no time, and where there is one within it."""
     since = np.where(time == _NO_TIME, 0, time - bucket)
-    is_within = (time != _NO_TIME) & (since >= 0) & (since < _MINUTE_US)
-    return np.clip(since, -1, _MINUTE_US).astype(np.int32), is_within
+    is_within = (time != _NO_TIME) & (since >= 0) & (since < MINUTE_US)
+    return np.clip(since, -1, MINUTE_US).astype(np.int32), is_within
 
 
 def _constant(column: NDArray[Any], present: Mask | None, segments: Segments) -> Mask:
-    """Whether all rows of a segment have the same, (m,)."""
+    """Mask of the segments whose rows all have the same value, (m,)."""
     same = segments.all(column == segments.repeated(column[segments.begins]))
     return same if present is None else same & segments.all(present == segments.repeated(present[segments.begins]))
 

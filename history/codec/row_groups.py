@@ -122,12 +122,12 @@ def read(
     """
     names = ("channel_id", "time", *(_VALUE if "value" in values else ()), *(["status"] if "status" in values else []))
     for group in groups:
-        facts = parquet.metadata.row_group(group)
-        if checked and bounds is not None and is_outside(facts, bounds):
+        metadata = parquet.metadata.row_group(group)
+        if checked and bounds is not None and is_outside(metadata, bounds):
             continue
-        constants = _constants(facts, names) if checked else {}
+        constants = _constants(metadata, names) if checked else {}
         missing = [name for name in names if name not in constants]
-        is_inside = bounds is None or (checked and _is_inside(facts, bounds))
+        is_inside = bounds is None or (checked and _is_inside(metadata, bounds))
         for batch in parquet.iter_batches(
             MAX_GROUP if is_inside else _DECODED_ROWS, [group], missing, use_threads=False
         ):
@@ -203,15 +203,15 @@ def samples_of(parts: Sequence[Rows]) -> Samples:
     return Samples(elements("channel_id"), elements("time"), value, elements("status"))
 
 
-def _constants(facts: Any, names: Collection[str]) -> _Constants:
+def _constants(metadata: Any, names: Collection[str]) -> _Constants:
     """Constants of a row group's columns, from its statistics."""
     constants: dict[str, Any] = {}
     for name in names:
-        statistics = facts.column(_INDEX[name]).statistics
+        statistics = metadata.column(_INDEX[name]).statistics
         if statistics is None or not statistics.has_null_count:
             continue
         nulls = statistics.null_count
-        if nulls == facts.num_rows:
+        if nulls == metadata.num_rows:
             constants[name] = None
         elif not nulls and name not in _NO_CONSTANTS and statistics.has_min_max:
             value = statistics.min
@@ -248,26 +248,26 @@ def _unscaled(column: Any) -> dict[str, Any]:
     return {"unscaled": filled(column, np.uint64), "is_scaled": is_scaled}
 
 
-def is_outside(facts: Any, bounds: tuple[int, int]) -> bool:
-    """Whether the statistics say that all times are outside the bounds. ``facts``: the metadata of a row group."""
-    times = _known(facts, "time")
+def is_outside(metadata: Any, bounds: tuple[int, int]) -> bool:
+    """Return whether all times are outside the bounds, by the statistics. ``metadata``: of a row group."""
+    times = _known(metadata, "time")
     return times is not None and bool(times.max_raw < bounds[0] or times.min_raw >= bounds[1])
 
 
-def may_have(facts: Any, first: int, last: int) -> bool:
-    """Whether there may be samples of channels from the first to the last."""
-    channels = _known(facts, "channel_id")
+def may_have(metadata: Any, first: int, last: int) -> bool:
+    """Return whether there may be samples of channels from the first to the last."""
+    channels = _known(metadata, "channel_id")
     return channels is None or bool(channels.min <= last and channels.max >= first)
 
 
-def _is_inside(facts: Any, bounds: tuple[int, int]) -> bool:
-    times = _known(facts, "time")
+def _is_inside(metadata: Any, bounds: tuple[int, int]) -> bool:
+    times = _known(metadata, "time")
     return times is not None and bool(times.min_raw >= bounds[0] and times.max_raw < bounds[1])
 
 
-def _known(facts: Any, name: str) -> Any:
+def _known(metadata: Any, name: str) -> Any:
     """Statistics of a column, if they have its minimum and its maximum."""
-    statistics = facts.column(_INDEX[name]).statistics
+    statistics = metadata.column(_INDEX[name]).statistics
     return statistics if statistics is not None and statistics.has_min_max else None
 
 

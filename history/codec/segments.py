@@ -70,11 +70,11 @@ class Segments:
         return np.add.reduceat(mask, self.begins, dtype=np.int64)
 
     def all(self, mask: Mask) -> Mask:
-        """Whether the mask is set for all elements, (m,)."""
+        """Mask of the segments all of whose elements the mask has, (m,)."""
         return np.logical_and.reduceat(mask, self.begins)
 
     def any(self, mask: Mask) -> Mask:
-        """Whether the mask is set for some element, (m,)."""
+        """Mask of the segments some of whose elements the mask has, (m,)."""
         return np.logical_or.reduceat(mask, self.begins)
 
     def least(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import State
-from core.timestamps import begin, microseconds
+from core.timestamps import HOUR_US, begin, microseconds
 from history import standalone
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile, best_encoding
@@ -41,7 +41,6 @@ from history.standalone import (
 from schema.queries import load
 
 _PROBE_CHANNELS = 12  # channels that decide the encoding
-_HOUR_US = 3_600_000_000
 _EVENT_ROWS = 50_000
 VERIFIER = "verify_plantlog.py"
 
@@ -164,7 +163,7 @@ class _Export:
             stack.callback(file.abandon)
             async for values in self.stored.event_rows(self.scope):
                 rows.append(values)
-                rows_by_hour.setdefault((values[0] - first) // _HOUR_US, []).append(
+                rows_by_hour.setdefault((values[0] - first) // HOUR_US, []).append(
                     row_bytes(*values, widths=EVENT_WIDTHS)
                 )
                 if len(rows) == _EVENT_ROWS:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from core.errors import OperationError
 from core.files import atomic_path
 from core.formatting import count
 from core.paths import State
-from core.timestamps import begin, microseconds
+from core.timestamps import HOUR_US, begin, days_between, hours_between, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
 from history.exports.export import new_files
@@ -43,7 +43,6 @@ from schema.queries import load
 
 METADATA = b"plantlog.export"  # key of what the file is, in its metadata
 _HOUR = timedelta(hours=1)
-_HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,14 @@ class ExportInterval:
 
     def days(self) -> list[date]:
         """Days (UTC) that it touches."""
-        first, last = (time.astimezone(UTC).date() for time in (self.since, self.until - timedelta(microseconds=1)))
-        return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+        return days_between(self.since, self.until)
 
     def hours(self, day: date, inside: bool = False) -> range:
         """Hours of a day that it touches, or that are in it as a whole."""
-        first = max(self.since, begin(day)) - begin(day)
-        last = min(self.until, begin(day, 24)) - begin(day)
-        return range(-(-first // _HOUR), last // _HOUR) if inside else range(first // _HOUR, -(-last // _HOUR))
+        if not inside:
+            return hours_between(self.since, self.until, day)
+        first, last = begin(day) - max(self.since, begin(day)), min(self.until, begin(day, 24)) - begin(day)
+        return range(-(first // _HOUR), last // _HOUR)
 
 
 async def export_interval(
@@ -215,7 +214,7 @@ class _Writer:
         rows: list[tuple[Any, ...]] = []
         hours: dict[int, list[bytes]] = {}
         async for row in stored.event_rows(self._sealed_scope(sealed)):
-            hour = (row[0] - microseconds(begin(stored.day))) // _HOUR_US
+            hour = (row[0] - microseconds(begin(stored.day))) // HOUR_US
             hours.setdefault(hour, []).append(row_bytes(*row, widths=EVENT_WIDTHS))
             selected = self.selected is None or row[4] is None or row[4] in self.selected
             if first <= row[0] < last and selected and self.scope.covers(row[3], row[4]):

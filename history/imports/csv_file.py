@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.samples import Samples
-from core.status_words import BAD
+from core.status_codes import BAD
 from history.imports.csv_layout import CsvLayout, undecodable
 from history.imports.fields import (
     EXACT,

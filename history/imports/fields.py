@@ -13,7 +13,7 @@ from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.config.explain import shown
 from core.config.sources import CHANNEL_NAME_LENGTH
 from core.errors import OperationError, Problem
-from core.status_words import BAD, UNCERTAIN, WORDS, status_of
+from core.status_codes import BAD, UNCERTAIN, WORDS, status_of
 
 Decimal: TypeAlias = Literal[".", ","]
 StatusCodes: TypeAlias = Literal["opcua", "opcda"]

@@ -17,7 +17,7 @@ from core.batch import Float64s, Int32s, Int64s, UInt32s, is_rounded
 from core.errors import OperationError
 from core.files import file_errors
 from core.samples import Samples
-from core.status_words import BAD
+from core.status_codes import BAD
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
 from history.imports.fields import (
     BadField,

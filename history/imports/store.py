@@ -1,4 +1,4 @@
-"""Stores the samples of a checked file: each part in a transaction, with the facts that say so.
+"""Stores the samples of a checked file: each part in a transaction, with the row that says so.
 
 The key of a part in ``plant.ingest_batch`` follows from the file's content, so that a part is stored once, and a
 command that was killed continues where it stopped. The key of samples does the rest: what is stored stays as it is.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.samples import Samples
-from core.timestamps import microseconds, timestamp
+from core.timestamps import DAY_US, HOUR_US, microseconds, timestamp
 from history.codec import packed_hours
 from history.imports.portion import Portion, joined
 from ingest.writer.transaction.write import copy_rows
@@ -25,12 +25,11 @@ from schema.queries import load
 _MAX_SAMPLES = 2_000_000  # samples in memory, 100 bytes each for a moment
 _MAX_KEYS = 1_000_000  # keys
 _CHANNELS = 2**31
-_DAY_US = 86_400_000_000
 
 
 def hour_keys(portion: Portion) -> Int64s:
     """A number for the channel and hour of each sample, (n,)."""
-    return portion.samples.time // packed_hours.HOUR_US * _CHANNELS + portion.samples.channel
+    return portion.samples.time // HOUR_US * _CHANNELS + portion.samples.channel
 
 
 @dataclass(slots=True)
@@ -101,16 +100,16 @@ async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> lis
 
     Waits until all queries know their chunks, on which packing by maintenance relies: ``plant._await_older_queries``.
     """
-    days = [timestamp(day * _DAY_US) for day in np.unique(times // _DAY_US).tolist()]
+    days = [timestamp(day * DAY_US) for day in np.unique(times // DAY_US).tolist()]
     packed = await connection.fetchval("CALL plant.make_packed_days($1)", days)
-    return [microseconds(day) // _DAY_US for day in packed]
+    return [microseconds(day) // DAY_US for day in packed]
 
 
 async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Copy samples, of which each channel and hour is whole. Those that can't be packed now become rows."""
-    hours = samples.time // packed_hours.HOUR_US
+    hours = samples.time // HOUR_US
     begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(samples.channel) != 0)))
-    can = await _packable(connection, days, samples.channel[begins], hours[begins] * packed_hours.HOUR_US)
+    can = await _packable(connection, days, samples.channel[begins], hours[begins] * HOUR_US)
     is_packed = np.repeat(can, np.diff(begins, append=len(samples)))
     if can.any():
         await packed_hours.insert(connection, samples.part(is_packed))
@@ -127,13 +126,13 @@ async def _packable(
     if not await connection.fetchval(load("packing")["try_lock_packing"]):
         return can  # maintenance packs
     for day in days:
-        indices = np.flatnonzero(hour // _DAY_US == day)
+        indices = np.flatnonzero(hour // DAY_US == day)
         rows = await connection.fetch(
             queries["select_packable"],
             channel[indices].tolist(),
             [timestamp(begin) for begin in hour[indices].tolist()],
-            timestamp(day * _DAY_US),
-            timestamp((day + 1) * _DAY_US),
+            timestamp(day * DAY_US),
+            timestamp((day + 1) * DAY_US),
         )
         can[indices[[row["index"] for row in rows]]] = True
     return can

@@ -150,7 +150,7 @@ def _chosen(table: Any, channels: Sequence[int | str]) -> set[int]:
 
 
 def _has(table: Any, channel: int | str) -> bool:
-    """Whether a table has a channel."""
+    """Return whether a table has a channel."""
     ids = {channel} if isinstance(channel, int) else _chosen(table, [channel])
     return not ids.isdisjoint(table.column("channel_id").to_pylist())
 

@@ -64,7 +64,7 @@ class TimeRange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no bound."""
+        """Return whether no bound of the interval is named."""
         return self.since is self.until is self.at is None
 
     def interval(self, now: datetime) -> tuple[datetime, datetime]:

@@ -37,7 +37,7 @@ class Request:
 
     @property
     def reads_large_archive(self) -> bool:
-        """Whether samples are read of it for a second and more."""
+        """Return whether the question reads samples of the channel for a second and more."""
         return self.is_archived and self.rate * self.seconds * len(self.channels) > _MANY_SAMPLES
 
 

@@ -67,7 +67,7 @@ class DaySamples:
         return cls(connection, day, files, await _whole(connection, day, chain))
 
     async def complete(self, chain: int) -> bool:
-        """Whether no samples of an installation were dropped since, in the caller's snapshot."""
+        """Return whether no samples of an installation were dropped since, in the caller's snapshot."""
         if self.files is None:
             return not await self.connection.fetchval(load("archive")["select_whether_dropped"], self.day, chain)
         return self.whole == await _whole(self.connection, self.day, chain)

@@ -15,7 +15,7 @@ import numpy as np
 
 from core import database
 from core.samples import Samples, joined
-from core.timestamps import POSTGRES_EPOCH_US, begin, microseconds
+from core.timestamps import HOUR_US, POSTGRES_EPOCH_US, begin, microseconds
 from history.codec.packed_hours import elements, samples_of
 from history.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from history.reading.scope import Scope
 
 Item = TypeVar("Item")
-_HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
 _SETTINGS = {
     "jit": "off",
@@ -44,7 +43,7 @@ def hour_digests(
     """
     rows = np.empty(len(samples), _SAMPLE)
     rows["time"], rows["value"], rows["status"] = samples.time, samples.bits, samples.status
-    edges = np.searchsorted(samples.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US).tolist()
+    edges = np.searchsorted(samples.time, microseconds(begin(day)) + np.arange(25) * HOUR_US).tolist()
     parts = [(hour, rows[i:j].tobytes(), j - i) for hour, (i, j) in enumerate(pairwise(edges)) if i < j]
     if kept and len(samples):
         channel = int(samples.channel[0])
@@ -127,7 +126,7 @@ async def channels_of(connection: asyncpg.Connection[Any], day: date, scope: Sco
 
 
 async def has_data(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> bool:
-    """Whether a day has samples, events or gaps."""
+    """Return whether a day has samples, events or gaps."""
     if await channels_of(connection, day, scope) or await gap_rows(connection, day, scope):
         return True
     async with connection.transaction():
@@ -140,7 +139,7 @@ async def event_hours(rows: AsyncIterator[tuple[Any, ...]], day: date) -> dict[i
     """Hour → events, as the specification has them."""
     hours: dict[int, list[bytes]] = {}
     async for values in rows:
-        hour = (values[0] - microseconds(begin(day))) // _HOUR_US
+        hour = (values[0] - microseconds(begin(day))) // HOUR_US
         hours.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
     return hours
 

@@ -41,7 +41,7 @@ class Scope:
         return self.sources.get(source, 1) if source is not None else self.channels.get(channel or 0, 1)
 
     def covers(self, source: int | None, channel: int | None = None) -> bool:
-        """Whether something belongs to it."""
+        """Return whether something belongs to the installation."""
         return self.number in (0, self.owner(source, channel))
 
     def select(self, channels: Iterable[int]) -> list[int]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 import asyncpg
 
 from core.errors import OperationError
 from core.paths import State
-from core.timestamps import begin, microseconds
+from core.timestamps import days_between, hours_between, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.reader import connected, hour_digests
 from history.reading.scope import load_scope, own_scope_number
@@ -40,15 +40,11 @@ class Deletion:
 
     def days(self) -> list[date]:
         """Days (UTC) that it touches."""
-        first, last = self.since.astimezone(UTC).date(), (self.until - timedelta(microseconds=1)).astimezone(UTC).date()
-        return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+        return days_between(self.since, self.until)
 
     def hours(self, day: date) -> range:
         """Hours of a day that it touches."""
-        hour = timedelta(hours=1)
-        first = max(self.since, begin(day)) - begin(day)
-        last = min(self.until, begin(day, 24)) - begin(day)
-        return range(first // hour, -(-last // hour))
+        return hours_between(self.since, self.until, day)
 
 
 @dataclass(frozen=True, slots=True)

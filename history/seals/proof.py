@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.samples import Samples
-from core.timestamps import begin, microseconds
+from core.timestamps import HOUR_US, begin, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.reader import gap_rows, hour_digests, slices
 from history.reading.scope import Scope
@@ -23,7 +23,6 @@ from history.seals.receipts import Receipts, bits
 from history.seals.seal_store import SealedDay
 from history.standalone import EVENT_WIDTHS, event_digests, gaps_before, gaps_digest, row_bytes, tagged_hash
 
-_HOUR_US = 3_600_000_000
 Digest = tuple[int, bytes]  # rows, digest
 NOTHING: Digest = (0, b"")
 
@@ -109,20 +108,20 @@ async def amended_events(samples: DaySamples, sealed: SealedDay, scope: Scope, r
     rows: dict[int, list[bytes]] = {}
     keys: dict[int, list[tuple[int, int]]] = {}
     async for values in samples.event_rows(scope):
-        hour = (values[0] - first) // _HOUR_US
+        hour = (values[0] - first) // HOUR_US
         rows.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
         keys.setdefault(hour, []).append((values[0], values[1]))
     now, before = event_digests(rows), sealed.parts[-1].events.by_hour()
     amended: list[AmendedHour] = []
     unproven: set[tuple[int, int]] = set()
     n_added: dict[int, int] = {}
-    for hour in sorted({(us - first) // _HOUR_US for us, _ in receipts.events}):
+    for hour in sorted({(us - first) // HOUR_US for us, _ in receipts.events}):
         added = np.array([key in receipts.events for key in keys.get(hour, ())], bool)
         n_added[hour] = int(added.sum())
         kept = [row for row, is_new in zip(rows.get(hour, ()), added.tolist(), strict=True) if not is_new]
         sealed_digest = before.get(hour, NOTHING)
         if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != sealed_digest:
-            unproven |= {key for key in receipts.events if (key[0] - first) // _HOUR_US == hour}
+            unproven |= {key for key in receipts.events if (key[0] - first) // HOUR_US == hour}
         elif added.any():
             amended.append(AmendedHour(None, hour, sealed_digest, now[hour], added))
     return AmendedEvents(amended, unproven, n_added)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.sealing_key import receipt_statement
-from core.timestamps import begin, microseconds
+from core.timestamps import HOUR_US, begin, microseconds
 from history.reading.scope import Scope
 from history.seals.keys import stored_keys
 from history.standalone import GapRow, signed, trusted_keys
@@ -30,7 +30,6 @@ from ingest.writer.transaction.receipts import SAMPLE
 from schema.queries import load
 
 _EVENT = np.dtype([("time", ">i8"), ("id", ">i8")])
-_HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Receipts:
         first = microseconds(begin(self.day))
         channels_by_hour: dict[int, list[int]] = {}
         for channel in sorted(self.samples):
-            for hour in np.unique((self.samples[channel] - first) // _HOUR_US).tolist():
+            for hour in np.unique((self.samples[channel] - first) // HOUR_US).tolist():
                 channels_by_hour.setdefault(hour, []).append(channel)
         return dict(sorted(channels_by_hour.items()))
 

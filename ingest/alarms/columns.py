@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s, SampleBatch, UInt32s
 from core.counters import increases
 from core.errors import OperationError
+from core.status_codes import BAD
 from ingest.alarms.channel import MAX_LEAD_US, SET_BACK_US, AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
-
-_BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
 
 
 class AlarmColumns:
@@ -104,7 +103,7 @@ class AlarmColumns:
                 before[1:][follows] = value[:-1][follows]
         quiet = value >= self._low[index]
         quiet &= value <= self._high[index]
-        quiet &= status < _BAD
+        quiet &= status < BAD
         quiet &= time > last
         if before is not None:
             rate = self._rate[index]
@@ -158,7 +157,7 @@ class AlarmColumns:
         changes: list[AlarmChange] = []
         rows = np.flatnonzero(slow)
         rows = rows[np.argsort(index[rows], kind="stable")]
-        bad = status[rows] >= _BAD
+        bad = status[rows] >= BAD
         samples = zip(index[rows].tolist(), time[rows].tolist(), value[rows].tolist(), bad.tolist(), strict=True)
         channel, current = None, -1
         for i, t, v, b in samples:

@@ -11,8 +11,8 @@ from core.batch import Event
 from core.config.sources import Tag
 from core.counters import wraps
 from core.samples import Samples
+from core.status_codes import BAD
 
-_BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
 _MIN_INTERVAL_US = 60_000_000  # between two events of a channel: one that is no counter must not fill the disk
 
 
@@ -59,7 +59,7 @@ class CounterResets:
             return []
         index = np.minimum(np.searchsorted(self._ids, samples.channel), len(self._ids) - 1)
         rows = np.flatnonzero(
-            (self._ids[index] == samples.channel) & (samples.status < _BAD) & np.isfinite(samples.value)
+            (self._ids[index] == samples.channel) & (samples.status < BAD) & np.isfinite(samples.value)
         )
         rows = rows[samples.time[rows] > self._time[index[rows]]]
         if not len(rows):

@@ -87,7 +87,7 @@ class ReplayReader:
         return batches
 
     def delete(self, sequences: Iterable[int]) -> None:
-        """Delete batches that are written. Raises SpoolError; then they are read again after the next start."""
+        """Delete batches that are written. A failure is logged, and they are read again after a start."""
         for sequence in sequences:
             if not self._in_flight[sequence][1:]:
                 del self._in_flight[sequence]

@@ -108,7 +108,7 @@ class Collector:
 
     @property
     def is_synchronising(self) -> bool:
-        """True if a changed tag list is still to be applied on the server."""
+        """Return whether a changed tag list is still to be applied on the server."""
         return self._tags_changed.is_set() or self._subscriptions.lock.locked()
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ from core.batch import MAX_INCREMENT, CountBatch, Event, Int64s, sequence_of
 from core.config.addresses.push_address import encoded
 from core.config.sources import CHANNEL_NAME_LENGTH, ChannelKind
 from core.samples import Samples
-from core.status_words import UNCERTAIN, status_of
+from core.status_codes import UNCERTAIN, status_of
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 

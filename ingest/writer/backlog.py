@@ -74,7 +74,7 @@ class Backlog:
         return low_priority, bool(low_priority)
 
     def _has_more(self, file: SpoolReader | ReplayReader) -> bool:
-        """True if there is more to read, of the same files or with low priority."""
+        """Return whether there is more to read, of the same files or with low priority."""
         try:
             return not self._low_priority_busy and file.has_unread() if is_low_priority(file.path) else file.has_more
         except SpoolError as error:
@@ -185,5 +185,5 @@ class Backlog:
 
 
 def is_low_priority(path: Path) -> bool:
-    """True if this file is read only if nothing else waits."""
+    """Return whether this file is read only if nothing else waits."""
     return path.name.endswith(_BACKFILL) or is_request(path)

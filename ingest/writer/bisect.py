@@ -1,11 +1,11 @@
 """Pieces of a group: what the database rejects is bisected until the bad rows are isolated.
 
-A group is split into batches, a batch into rows. Each piece is a transaction of its own, so that what is
-committed stays committed, however long the rest takes. The facts of a split batch and its bad rows are written with
-its last piece.
+A group is split into batches, a batch into rows. Each piece is a transaction of its own, so that what is committed
+stays committed, however long the rest takes. The row of a split batch in ``plant.ingest_batch`` and its bad rows are
+written with its last piece.
 
-A batch of counts is never split: only its facts tell whether its increments are in the table already. So all of it
-is one transaction, which isolates bad rows itself (see ``isolate_bad_rows``).
+A batch of counts is never split: only its row of ``plant.ingest_batch`` tells whether its increments are in the table
+already. So all of it is one transaction, which isolates bad rows itself (see ``isolate_bad_rows``).
 
 A group that spans many days is split from the start: each day is a chunk, each chunk takes locks, and the server's
 lock table is shared by all sessions.
@@ -27,6 +27,7 @@ from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBa
 from core.database import bounded
 from core.samples import NO_SAMPLES
 from core.time_limits import TimeLimits
+from core.timestamps import DAY_US
 from ingest.journal.replay import BY_OTHER
 from ingest.spool.format import SpooledBatch
 from ingest.writer.pair.polled import WRITE, lonely
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 # Days per transaction. Creating a chunk takes 6.4 locks until its end (measured), and no server has fewer than
 # about 6,000 for all sessions.
 MOST_DAYS = 100
-_DAY_US = 86_400_000_000
 _NO_DAYS = np.zeros(0, np.int64)
 
 _ByFile: TypeAlias = list[tuple[Path, list[SpooledBatch]]]
@@ -114,7 +114,7 @@ def _parts(path: Path, spooled: SpooledBatch, days: Int64s, limits: TimeLimits) 
     is in the first part."""
     batch = spooled.batch
     assert isinstance(batch, SampleBatch | EventBatch)
-    day = _times(batch) // _DAY_US
+    day = _times(batch) // DAY_US
     split = _SplitBatch(path, spooled)
     pieces: list[Piece] = []
     day_index = np.searchsorted(-days[::-1], -day)  # index of its day, from the newest
@@ -134,7 +134,7 @@ def _days(batch: Batch, limits: TimeLimits) -> Int64s:
     those in between. Gaps have none: they are not in a hypertable."""
     if isinstance(batch, GapBatch) or len(batch) == 0:
         return _NO_DAYS
-    day = _times(batch) // _DAY_US
+    day = _times(batch) // DAY_US
     first, last = int(day.min()), int(day.max())
     if last - first < MOST_DAYS:  # live data, nearly always
         return np.arange(first, last + 1)

@@ -35,8 +35,9 @@ from ingest.writer.bisect import Piece, bisect, split_by_days, split_committed
 from ingest.writer.minutes.closer import MinuteCloser
 from ingest.writer.minutes.open_minutes import OpenMinutes
 from ingest.writer.restored.restore_check import RestoreCheck
+from ingest.writer.transaction.day_limits import DayLimits
 from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, exceeds_limit, timed_out
-from ingest.writer.transaction.group import DayLimits, assemble
+from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import Fence, RepeatingChannels, WriteResult, write
 
 log = logging.getLogger(__name__)
@@ -312,7 +313,7 @@ class Writer:
         return await self._connect()
 
     async def _dead_letter(self, piece: Piece, error: Exception) -> None:
-        """Move a batch to a dead letter because not even its facts or quarantine rows can be written."""
+        """Move a batch to a dead letter because not even its row or its quarantine can be written."""
         why = f"{type(error).__name__}: {error}"
         run = asyncio.get_running_loop().run_in_executor
         for path, batches in piece.complete:

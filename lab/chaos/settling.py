@@ -13,9 +13,8 @@ from pathlib import Path
 from core.database import FAILURES, connected
 from core.errors import OperationError
 from core.paths import State
-from core.timestamps import now_us
+from core.timestamps import MINUTE_US, now_us
 from history.rollups import RollupDifference, verify_at
-from ingest.writer.transaction.counts import MINUTE_US
 from lab.chaos.gateway import Gateway
 from schema.queries import load
 

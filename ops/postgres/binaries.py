@@ -49,7 +49,7 @@ class Binaries:
 
     @property
     def private(self) -> bool:
-        """Whether they are unpacked ones, and not the system's."""
+        """Return whether the programs are unpacked ones, and not the system's."""
         return self.root != Path("/")
 
     @property
@@ -74,7 +74,7 @@ def hidden_above(path: Path) -> Path | None:
 
 
 def complete(root: Path) -> bool:
-    """Whether ``root`` has all that is needed."""
+    """Return whether ``root`` has all programs."""
     return (root / _BIN / "postgres").exists() and (root / _CONTROL).exists()
 
 

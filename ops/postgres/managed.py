@@ -222,5 +222,5 @@ def check_enterable(folder: Path) -> None:
 
 
 def is_root() -> bool:
-    """Whether servers can have a user of their own."""
+    """Return whether servers can have a user of their own."""
     return os.geteuid() == 0

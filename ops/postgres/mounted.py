@@ -89,7 +89,7 @@ class MountedCluster(Cluster):
 
 
 def is_mounted() -> bool:
-    """Whether the appliance's server is another container's."""
+    """Return whether the appliance's server is another container's."""
     return _DATA in os.environ
 
 

@@ -85,7 +85,7 @@ class Server:
             raise DatabaseError(f"the server exited, and another program listens on its port: see {self._log}")
 
     def _failed_to_start(self) -> bool:
-        """Whether the server did not stay: its port was taken."""
+        """Return whether the server did not stay: its port was taken."""
         if self._process is None:
             return True
         try:

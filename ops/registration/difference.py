@@ -143,17 +143,20 @@ def change_of(row: asyncpg.Record) -> Change:
     return Change({n: old[n] for n in differing if n in old}, {n: new[n] for n in differing if n in new})
 
 
-def flat(facts: dict[str, Any]) -> dict[str, Any]:
+def flat(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition with its attributes beside the columns."""
-    return {**{name: value for name, value in facts.items() if name != "attributes"}, **facts.get("attributes", {})}
+    return {
+        **{name: value for name, value in definition.items() if name != "attributes"},
+        **definition.get("attributes", {}),
+    }
 
 
-def _value(facts: Mapping[str, Any], name: str) -> str:
-    value = facts.get(name, _DEFAULTS.get(name))
+def _value(definition: Mapping[str, Any], name: str) -> str:
+    value = definition.get(name, _DEFAULTS.get(name))
     if value is None or value == "":
         return "none"
     shown = f"{value:.15g}" if isinstance(value, float) else str(value)
-    return shown if name in facts else f"{shown} (default)"
+    return shown if name in definition else f"{shown} (default)"
 
 
 def _format_names(change: str, n: int, names: Iterable[str]) -> str:

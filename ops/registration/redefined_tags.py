@@ -95,16 +95,16 @@ def check_decisions(decisions: TagDecisions, names: Collection[str]) -> None:
 
 def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:
     """Pairs of tags that have exchanged their definitions: an edit that renames them crosswise."""
-    facts = {row["name"]: (_facts(row["old"]), _facts(row["new"])) for row in rows}
+    meanings = {row["name"]: (_meaning(row["old"]), _meaning(row["new"])) for row in rows}
     names_of: dict[str, list[str]] = {}
-    for name, (old, _) in facts.items():
+    for name, (old, _) in meanings.items():
         names_of.setdefault(old, []).append(name)
-    for name, (old, new) in facts.items():
-        yield from ((name, other) for other in names_of.get(new, ()) if name < other and facts[other][1] == old)
+    for name, (old, new) in meanings.items():
+        yield from ((name, other) for other in names_of.get(new, ()) if name < other and meanings[other][1] == old)
 
 
-def _facts(definition: str) -> str:
-    """Facts of a definition, a JSON object, on the meaning of the values."""
+def _meaning(definition: str) -> str:
+    """The part of a definition, a JSON object, that says what the values mean."""
     return json.dumps(
         {key: value for key, value in sorted(flat(json.loads(definition)).items()) if key not in PRESENTATION}
     )

@@ -23,6 +23,7 @@ from core.database import FAILURES, connect_writer
 from core.errors import DatabaseError, OperationError, SpoolCorrupt
 from core.paths import State
 from core.time_limits import NO_LIMITS, TimeLimits
+from core.timestamps import DAY_US
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
 from ingest.writer.bisect import MOST_DAYS, bisect, undivided
@@ -33,7 +34,6 @@ from ingest.writer.transaction.write import RepeatingChannels, write
 from schema.queries import load
 
 _ROWS_PER_TRANSACTION = 1000  # of the quarantine, a transaction
-_DAY_US = 86_400_000_000
 _FIRST_ID = -1  # ids are positive
 _NO_FILE = Path("quarantine")
 
@@ -106,7 +106,7 @@ async def _write_rows(
     """Write rows and delete them from the quarantine, in one transaction. Returns the ids of rejected rows."""
     if not rows:
         return []
-    if len({spooled.first_time // _DAY_US for _, spooled in rows}) > MOST_DAYS:
+    if len({spooled.first_time // DAY_US for _, spooled in rows}) > MOST_DAYS:
         rows = sorted(rows, key=lambda row: row[1].first_time)
         return await _write_halves(connection, rows, counts)
     queries = load("quarantine")

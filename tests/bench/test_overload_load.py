@@ -34,8 +34,8 @@ async def answering(answers: Iterator[bytes]) -> AsyncIterator[str]:
             while True:
                 header = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 await reader.readexactly(int(header.partition("content-length: ")[2].split()[0]))
-                if health_reports := next(answers):
-                    writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % health_reports)
+                if status_line := next(answers):
+                    writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % status_line)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
@@ -66,13 +66,10 @@ async def test_refusal_counts_only_with_retry_after() -> None:
         gateways = Flood(url, ["a" * 20])
         async with gateways.at(100 * LINES):
             await until(lambda: gateways.answers["offered"] >= 20 * LINES)
-    describe_changes = gateways.answers
-    assert describe_changes["taken"] == LINES * len(gateways.accepted) > 0 and describe_changes["unanswered"] == 0
-    assert (
-        describe_changes["refused"] + describe_changes["wrong"] + describe_changes["taken"]
-        == describe_changes["offered"]
-    )
-    assert abs(describe_changes["refused"] - describe_changes["wrong"]) <= 2 * LINES
+    lines = gateways.answers
+    assert lines["taken"] == LINES * len(gateways.accepted) > 0 and lines["unanswered"] == 0
+    assert lines["refused"] + lines["wrong"] + lines["taken"] == lines["offered"]
+    assert abs(lines["refused"] - lines["wrong"]) <= 2 * LINES
 
 
 def source(**other: Any) -> dict[str, Any]:

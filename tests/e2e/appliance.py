@@ -49,7 +49,7 @@ class Appliance:
             return thread.submit(StatusMonitor(State(self.root)).snapshot).result()
 
     def writer_ready(self) -> bool:
-        """Whether the writer can write."""
+        """Return whether the writer can write."""
         return any(p["name"] == "writer" and p["ready"] for p in self.status()["processes"])
 
     def kill(self, process: str) -> int:

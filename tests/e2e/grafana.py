@@ -53,7 +53,7 @@ class Grafana:
         return [one for one in body if one.get("level") in ("error", "eror", "critical", "crit")]
 
     def answers(self) -> bool:
-        """Whether it has started."""
+        """Return whether it has started."""
         try:
             return self.ask("/api/health")["database"] == "ok"  # type: ignore[no-any-return]
         except (OSError, AssertionError, ValueError):

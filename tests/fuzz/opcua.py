@@ -293,7 +293,7 @@ def _as_specified() -> Iterator[None]:
 
 
 def _misread(read: Any) -> bool:
-    """Whether asyncua met an inner diagnostic info: it takes it for an extension object (OPC 10000-6, 5.2.2.12)."""
+    """Return whether asyncua took an inner diagnostic info for an extension object (OPC 10000-6, 5.2.2.12)."""
     if isinstance(read, ua.DiagnosticInfo):
         return read.InnerDiagnosticInfo is not None
     if isinstance(read, list | tuple):

@@ -50,7 +50,7 @@ class Figures:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing failed and the child came to its end."""
+        """Return whether nothing failed and the child came to its end."""
         return not (self.crashes or self.hangs or self.last_words)
 
 

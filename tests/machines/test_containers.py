@@ -93,7 +93,7 @@ class Stack:
         }
 
     def well(self) -> bool:
-        """Whether everything that was to end has, and everything else is healthy."""
+        """Return whether everything that was to end has, and everything else is healthy."""
         return all(state == ("0" if name in ENDED else "healthy") for name, state in self.states().items())
 
     async def fetch(self, query: str) -> list[Any]:

@@ -85,7 +85,7 @@ async def plant(pair: Pair) -> AsyncIterator[Plant]:
 
 
 async def streaming(primary: Node) -> bool:
-    """Whether a standby has all that the primary has."""
+    """Return whether a standby has all that the primary has."""
     query = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
     async with connected(primary.dsn) as owner:
         return bool(await owner.fetchval(query))

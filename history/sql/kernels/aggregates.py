@@ -15,6 +15,7 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
 from core.samples import Samples, segments
+from core.status_codes import BAD
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, count_up, joined
 from history.sql.kernels.courses import GAP, GOOD, HOLD, Course, Courses, courses
@@ -36,7 +37,6 @@ _OF_SAMPLES = ("percentile", "minimum", "maximum")
 NAMES = (*OF_LINES, "duration_in_state", "count_transitions", *_OF_COUNTERS, *_OF_SAMPLES)
 _MAX_INTERVALS = 1_000_000  # intervals
 NO_DATA, NOT_SUPPORTED, SUBNORMAL = 0x809B0000, 0x80D50000, 0x40A40000  # Bad_NoData, Bad_AggregateNotSupported
-_BAD = 0x80000000
 _CALCULATED, _PARTIAL = 0x401, 4  # bits of a data value
 
 Flags = NDArray[np.bool_]
@@ -90,7 +90,7 @@ class Aggregates:
                     "channel_id": np.repeat(np.array(ids, np.int32), n),
                     "number": np.full(len(ids) * n, number, np.int32),
                     "time": np.tile(starts, len(ids)),
-                    "value": np.where(result.status & _BAD, np.nan, result.value).ravel(),
+                    "value": np.where(result.status & BAD, np.nan, result.value).ravel(),
                     "seconds": np.maximum(result.seconds, 0.0).ravel(),
                     "status": result.status.astype(np.uint32).view(np.int32).ravel(),
                 }
@@ -276,7 +276,7 @@ class _Calculation:
         # Without samples, a value that holds had no transition; Bad samples alone say nothing.
         ones = np.ones(self._shape, np.int64)
         status = np.where((counts.n == 0) & holds, self._status(ones, ones, ones, 0 * ones), status)
-        status = np.where((counts.n > 0) & (counts.usable == 0), _BAD, status)
+        status = np.where((counts.n > 0) & (counts.usable == 0), BAD, status)
         seconds = self._data_seconds
         if name == "count_transitions":
             return _Result(self._transitions, seconds, status)
@@ -367,7 +367,7 @@ class _Calculation:
         """
         status = np.full(self._shape, SUBNORMAL)
         if by_share:
-            status[bad * 100 >= self._configuration.percent_data_bad * total] = _BAD
+            status[bad * 100 >= self._configuration.percent_data_bad * total] = BAD
             status[good * 100 >= self._configuration.percent_data_good * total] = 0
         status[good >= total] = 0
         status |= _CALCULATED + _PARTIAL * self._partial

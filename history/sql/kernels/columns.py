@@ -67,7 +67,7 @@ class Channels:
         return np.searchsorted(self.channels, channels)
 
     def is_counter(self, channel: int) -> bool:
-        """Whether a channel, one of these, is a counter."""
+        """Return whether a channel, one of these, is a counter."""
         return bool(self.counters[np.searchsorted(self.channels, channel)])
 
     def gaps_of(self, channel: int) -> Int64s:

@@ -38,7 +38,7 @@ class FileSamples:
 
     @property
     def is_amended(self) -> bool:
-        """Whether samples of a channel may be in two files."""
+        """Return whether samples of a channel may be in two files."""
         return any(file.amendment for file in self.files.manifest.files)
 
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
@@ -65,7 +65,7 @@ class Portion:
         return joined_parts(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
-        """Whether the samples of a channel are by time as they are read."""
+        """Return whether the samples of a channel are by time as they are read."""
         return (
             not self.others
             and not any(day.is_amended for day in self.stored)

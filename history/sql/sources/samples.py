@@ -133,7 +133,7 @@ class SampleSource:
         return earliest
 
     def dropped_before(self, channel: int, before: datetime) -> bool:
-        """Whether an archived day of which samples were dropped has one of a channel before a time."""
+        """Return whether an archived day of which samples were dropped has one of a channel before a time."""
         for dropped in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
             for row in self._archived([dropped["day"]])[dropped["day"]]:
                 if channel in places_of(self.days.places(self.days.files(row, dropped["day"])), [channel]) and (

@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from core.timestamps import begin, microseconds
+from core.timestamps import HOUR_US, begin, microseconds
 from history.codec.row_groups import TIME
 
-_HOUR_US = 3_600_000_000
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
 _NULL = re.compile(r"(?<!if_else\()is_(?:null|valid)\((\w+)")  # not that of IN, which is NULL for NULL
 
@@ -50,7 +49,7 @@ def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
     """Hours with times since <= time < until (µs)."""
     parts = []
     for day in days:
-        first, last = ((us - microseconds(begin(day))) / _HOUR_US for us in (since, until))
+        first, last = ((us - microseconds(begin(day))) / HOUR_US for us in (since, until))
         if hours := range(max(0, math.floor(first)), min(24, math.ceil(last))):
             parts.append(Hours(day, hours))
     return parts
@@ -115,11 +114,11 @@ class Scan:
         return pa.schema([(field.name, getattr(field.type, "value_type", field.type)) for field in self.schema])
 
     def mentions(self, *names: str) -> bool:
-        """Whether columns are needed."""
+        """Return whether columns are needed."""
         return any(name in self.schema.names for name in names)
 
     def limits(self, column: str) -> bool:
-        """Whether the condition is about a column."""
+        """Return whether the condition is about a column."""
         return _named(self.condition, column)
 
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
@@ -209,7 +208,7 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 def _named(condition: Any, *names: str) -> bool:
-    """Whether a condition has one of these columns, or a text that looks like it."""
+    """Return whether a condition has one of these columns, or a text that looks like it."""
     return condition is not None and any(re.search(rf"\b{name}\b", str(condition)) for name in names)
 
 

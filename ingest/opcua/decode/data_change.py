@@ -23,6 +23,7 @@ from core.errors import DecodeError
 from core.opcua.binary import UNIX_EPOCH_TICKS, Element, FieldReader, microseconds
 from core.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element
 from core.opcua.text import FORMS, text_run
+from core.status_codes import BAD
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules, Text, Unsupported
 from ingest.opcua.decode.members import STRUCTURES, Picker, Values
 
@@ -30,7 +31,6 @@ _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
 _INEXACT_KINDS = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
-_BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
 _BAD_INDEX_RANGE_NO_DATA = 0x80370000
 _ARRAY = 0x80  # bit of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
@@ -318,7 +318,7 @@ class _Items:
         """Append an element of an array like a value of its type; Bad if the array does not have it."""
         kind, at, body = element.kind, element.at, self._reader.body
         if at is None:
-            self.decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
+            self.decoded.append_one(handle, np.nan, status if status & BAD else _BAD_INDEX_RANGE_NO_DATA, time)
         elif kind in FORMS:
             name, form = FORMS[kind]
             self.decoded.append_text(handle, form(FieldReader(body, at)), status, time, name)

@@ -30,6 +30,7 @@ from core.opcua.structure import (
     why_not,
 )
 from core.opcua.text import FORMS, node_id
+from core.status_codes import BAD
 from ingest.opcua.decode.decoded import DataChange, Unsupported
 from ingest.opcua.decode.member_steps import ABSENT, NO_ELEMENT, Status, StepCompiler
 
@@ -37,7 +38,6 @@ _BOOLEAN, _LONG, _FLOAT = 1, (8, 9), 10
 _NO_BODY, _BINARY, _XML = range(3)  # encodings of an extension object (OPC 10000-6, 5.2.2.15)
 _LEAST_OBJECT = 3  # bytes of an extension object
 _HAS_DIMENSIONS = 0x40
-_BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
 STRUCTURES = (STRUCTURE, STRUCTURE | 0x80, STRUCTURE | 0xC0)  # encodings of a structure, and of arrays of them
 
@@ -225,7 +225,7 @@ class Members:
             decoded.unsupported += [Unsupported(channel, values) for channel in channels.tolist()]
             return
         if isinstance(values, int):
-            decoded.append_all(channels, np.full(len(channels), np.nan), status if status & _BAD else values, time)
+            decoded.append_all(channels, np.full(len(channels), np.nan), status if status & BAD else values, time)
             return
         values = [values[index] for index in self._positions]
         as_text = None if exact is None else exact[np.minimum(channels, np.uint32(len(exact) - 1))]
@@ -244,7 +244,7 @@ class Members:
     ) -> None:
         for k, (channel, kind, value) in enumerate(zip(self._channels.tolist(), self._types, values, strict=True)):
             if isinstance(value, Status):
-                decoded.append_one(channel, np.nan, status if status & _BAD else int(value), time)
+                decoded.append_one(channel, np.nan, status if status & BAD else int(value), time)
             elif kind in FORMS:
                 decoded.append_text(channel, value, status, time, FORMS[kind][0])
             elif as_text is not None and as_text[k]:

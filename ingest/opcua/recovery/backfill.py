@@ -23,6 +23,7 @@ from core.errors import DecodeError, SourceError, SpoolError
 from core.opcua.namespaces import read_namespaces
 from core.opcua.service import TOO_LARGE, chunks, sends_whole_arrays
 from core.samples import Samples
+from core.status_codes import BAD
 from core.timestamps import now_us
 from ingest.appender import Appender, until_durable
 from ingest.gaps import Gaps
@@ -41,7 +42,6 @@ PendingGap: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to �
 _NODES = 50  # per request
 _PAUSE = 0.02  # s, between requests: live data goes first
 _MAX_TRIES = 3  # some servers end the session over history requests; live data must continue
-_BAD = 0x8000_0000
 _NOT_IN_HISTORY = "not in the history"
 
 
@@ -236,7 +236,7 @@ class Backfill:
             if page.change is None:
                 unknown[channel] = end
                 if page.status not in NO_DATA:
-                    status = ua.StatusCode(page.status).name if page.status & _BAD else "it does not end"
+                    status = ua.StatusCode(page.status).name if page.status & BAD else "it does not end"
                     self._faults[channel] = f"the history cannot be read: {status}"
                 continue
             self._tags.date(page.change)
@@ -267,7 +267,7 @@ class Backfill:
         return texts + (0 if samples is None else len(samples))
 
     def _samples(self, changes: list[tuple[int, DataChange]], start: int, end: int) -> SampleBatch | None:
-        """Store one batch with the values of all channels between ``start`` and ``end`` (µs)."""
+        """One batch with the values of all channels between ``start`` and ``end`` (µs); None: there are none."""
         if not changes:
             return None
         source = np.concatenate([run for _, change in changes for run in change.time])

@@ -15,6 +15,7 @@ from core.config.addresses.value_path import parse_index
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.opcua.binary import FieldReader, response_header
 from core.opcua.service import call, index_range_of, read_value, send
+from core.status_codes import BAD
 from core.timestamps import microseconds, utc
 from ingest.opcua.decode.data_change import history_data
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules
@@ -24,7 +25,6 @@ from ingest.opcua.decode.structures import Structures
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658
 _LEAST_RESULT = 11  # bytes of one result: status, continuation point, empty extension object
-_BAD = 0x8000_0000
 # Refusals of timestamps that a server does not keep
 _ONLY_SOURCE = (
     *(ua.uaerrors.BadTimestampsToReturnInvalid, ua.uaerrors.BadTimestampNotSupported),
@@ -145,7 +145,7 @@ async def read_history(
                 if answer.status in _ONLY_SOURCE_CODES and not is_last:
                     unfinished.append(tag)
                     continue
-                if change is None and begin > from_time and (answer.status in NO_DATA or not answer.status & _BAD):
+                if change is None and begin > from_time and (answer.status in NO_DATA or not answer.status & BAD):
                     continue
                 if change is not None and (answer.point or _is_cut(change, to_time)):
                     if not _makes_progress(tag, change, reached, stuck):
@@ -203,13 +203,13 @@ def answers(
         status = reader.uint32()
         point = reader.string()
         type_id, start, end = reader.extension_object({_HISTORY_DATA: lambda: _skip_history_data(reader)})
-        bad = status & _BAD or type_id != _HISTORY_DATA
+        bad = status & BAD or type_id != _HISTORY_DATA
         rule = rules.get(tag, PLAIN)
         handle = FIRST_STRUCTURE + tag if rule.structures else tag
         change = None if bad else history_data(body, start, end, handle, arrival, rule)
         yield NodeHistory(tag, status, point, change)
     for tag in requested[count:]:
-        yield NodeHistory(tag, _BAD, b"", None)
+        yield NodeHistory(tag, BAD, b"", None)
 
 
 def _skip_history_data(reader: FieldReader) -> None:

@@ -91,7 +91,7 @@ class ClockSkew:
         return server_time + min(lead, 0), server_time + max(lead, 0)
 
     def _is_from_before(self, publish_time: int) -> bool:
-        """True if a message is from before the session: later ones may be so because the clock was set."""
+        """Return whether a message is from before the session. Later ones may be, too, because the clock was set."""
         return 0 < publish_time < self._session and monotonic() - self._session_began < self._interval
 
     def observe(self, clock: str, time: int, arrival: int) -> None:
@@ -126,11 +126,11 @@ class ClockSkew:
 
     @property
     def is_known(self) -> bool:
-        """True if anything is known of the server's clocks."""
+        """Return whether anything is known of the server's clocks."""
         return bool(self._offsets())
 
     def fell_behind(self, server_time: int) -> bool:
-        """True if the server's clock (µs, 0: unknown) was set back, as by a restart without a clock that goes on."""
+        """Return whether the server's clock (µs, 0: unknown) was set back, as by a restart without a battery."""
         return server_time > 0 and self._server_offset_change(server_time) < -self._limit
 
     def sample_clock_now(self) -> tuple[int, int]:

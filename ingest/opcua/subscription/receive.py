@@ -108,7 +108,7 @@ class Receiver:
 
     @property
     def times_depend_on_order(self) -> bool:
-        """Whether a message that comes again, or behind others, can give its values other times.
+        """Return whether a message that comes again, or behind others, can give its values other times.
 
         Source timestamps of a channel repeat: what came before a sample then tells which time it gets. Or it is when
         the sample came.

@@ -188,7 +188,7 @@ def note_name(source_id: int, subscription: Subscription) -> str:
 
 def encode_state(source_id: int, server: Server, state: SubscriptionState, before: Mapping[str, str]) -> Notes:
     """The notes for ``server``; notes of deleted subscriptions are removed."""
-    facts = {
+    saved = {
         "address": server.address,
         "start": server.start,
         "bad": {str(channel): astuple(refusal) for channel, refusal in state.refused.items()},
@@ -205,22 +205,22 @@ def encode_state(source_id: int, server: Server, state: SubscriptionState, befor
     }
     tracker = {note_name(source_id, s): s.tracker.note() for s in state.subscriptions.values()}
     obsolete = {n: None for n in before if n.startswith(f"opcua:{source_id}:") and n not in tracker}
-    return {f"opcua:{source_id}": json.dumps(facts), **tracker, **obsolete}
+    return {f"opcua:{source_id}": json.dumps(saved), **tracker, **obsolete}
 
 
 def decode_state(
     source_id: int, addresses: Container[str], notes: Mapping[str, str]
 ) -> tuple[SubscriptionState, Server]:
     """The saved state, and the server that has the subscriptions; without address: none of ``addresses``."""
-    facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
-    owner = facts.get("address", "")
+    saved = json.loads(notes.get(f"opcua:{source_id}", "{}"))
+    owner = saved.get("address", "")
     owner = owner if owner in addresses else ""
     state = SubscriptionState()
     if owner:
-        state.refused = {int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items()}
-        state.definitions = {int(channel): meaning for channel, meaning in facts.get("read", {}).items()}
-    state.handles = facts.get("handles", 0)
-    for s in facts.get("subscriptions", ()):
+        state.refused = {int(channel): Refusal(*r) for channel, r in saved.get("bad", {}).items()}
+        state.definitions = {int(channel): meaning for channel, meaning in saved.get("read", {}).items()}
+    state.handles = saved.get("handles", 0)
+    for s in saved.get("subscriptions", ()):
         tracker = SequenceTracker.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
         events = {node: EventItem(*item) for node, item in s.get("events", {}).items()}
@@ -228,7 +228,7 @@ def decode_state(
             s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False), events,
             key=s.get("key", 0),
         )  # fmt: skip
-    return state, Server(owner, facts.get("start", 0) if owner else 0)
+    return state, Server(owner, saved.get("start", 0) if owner else 0)
 
 
 def _item(number: int, node_id: str, parameters: list[Any], *others: Any) -> Item:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.config.addresses.value_path import Indexes, parse_index
 from core.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
+from core.status_codes import BAD
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.versions import NO_VERSIONS
 
 _ORIGINS: tuple[TimeOrigin, ...] = ("source", "server", "arrival")
 _SERVER = 1
-_BAD = np.uint32(0x8000_0000)
 
 ReadTarget: TypeAlias = tuple[str, str | None, str]  # address, index, member
 
@@ -129,7 +129,7 @@ class Tags:
 
     def without_no_data(self, position: UInt32s, value: Float64s, status: UInt32s) -> tuple[Float64s, UInt32s]:
         """Values and status codes, by index, in which values that mean no value are Bad."""
-        if not self.no_data or not (none := self.no_data.mask(position, value) & (status < _BAD)).any():
+        if not self.no_data or not (none := self.no_data.mask(position, value) & (status < BAD)).any():
             return value, status
         return np.where(none, np.nan, value), np.where(none, np.uint32(BAD_NO_DATA), status)
 

@@ -138,7 +138,7 @@ class ChannelTracking:
 
     @property
     def dates_by_arrival(self) -> bool:
-        """Whether samples of a channel have the time of their arrival."""
+        """Return whether samples of a channel have the time of their arrival."""
         return bool((self._origin == _ARRIVAL).any())
 
     def last(self, channel: int) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Event, Int64s, UInt32s
 from core.config.sources import OpcuaTag
 from core.errors import DecodeError
+from core.status_codes import BAD
 from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import DataChange
@@ -25,7 +26,6 @@ from ingest.status import SourceStatus
 
 _REASON = "undecodable"
 _UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason
-_BAD = np.uint32(0x8000_0000)
 _NO_ELEMENT = (0x8036_0000, 0x8037_0000)  # BadIndexRangeInvalid, BadIndexRangeNoData
 _UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEncodingUnsupported, BadTypeMismatch
 _MISSING = np.array([*_NO_ELEMENT, *_UNFIT], np.uint32)
@@ -49,7 +49,7 @@ class NotificationValues:
     def texts(self, channels: set[int]) -> Iterator[tuple[int, int]]:
         """(channel, time in µs) of the texts that are not Bad."""
         for text in self.change.texts:
-            if text.handle < len(self.tags) and text.status < _BAD:
+            if text.handle < len(self.tags) and text.status < BAD:
                 channel = int(self.tags.ids[text.handle])
                 if channel in channels:
                     yield channel, text.time
@@ -114,7 +114,7 @@ class Unreadable:
         missing = {int(tags.ids[values.position[k]]): k for k in bad.tolist()}  # channel → its last such value
         if not (watched := self._missing | missing.keys()):
             return []
-        there = values.numbers((values.status < _BAD) | (values.status == ABSENT), watched)  # channel → since when
+        there = values.numbers((values.status < BAD) | (values.status == ABSENT), watched)  # channel → since when
         for channel, time in values.texts(watched):
             there[channel] = max(time, there.get(channel, 0))
         events = []
@@ -138,7 +138,7 @@ class Unreadable:
         remaining = self._channels - unsupported.keys()
         if not remaining:
             return []
-        again = values.numbers(~values.tags.is_text[values.position] & (values.status < _BAD), remaining)
+        again = values.numbers(~values.tags.is_text[values.position] & (values.status < BAD), remaining)
         for channel, time in values.texts(remaining):
             again.setdefault(channel, time)
         return list(again.items())

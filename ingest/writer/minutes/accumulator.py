@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
 from core.counters import increases
-from core.samples import Samples, joined
+from core.samples import Samples, changes, joined
+from core.status_codes import BAD
+from core.timestamps import MINUTE_US
 from ingest.writer.minutes.rollup_rows import (
     Bools,
     Increases,
@@ -30,13 +32,10 @@ from ingest.writer.minutes.rollup_rows import (
     summable,
     weight,
 )
-from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.group import changes
 from ingest.writer.transaction.rows import NO_GAPS, GapStarts
 
 NEVER = -(2**62)  # µs: "no sample before"
 _NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before
-_BAD = 0x80000000
 _RANKS = 16  # up to this many samples per channel are added for all channels at once; more, channel by channel
 _GROW = 4096
 
@@ -181,7 +180,7 @@ class Accumulator:
     def _course(self, samples: Samples) -> SampleCourse:
         """The samples and gaps with what was before each; remembers the last of each channel."""
         last, channel = self._last, samples.channel
-        not_bad = samples.status < _BAD
+        not_bad = samples.status < BAD
         good, holds = not_bad & ~np.isnan(samples.value), not_bad & summable(samples.value)
         first = changes(channel)
         if first.all():  # live data, nearly always
@@ -200,7 +199,7 @@ class Accumulator:
 def _merged(samples: Samples, gaps: GapStarts) -> tuple[Samples, Bools]:
     """Samples and gaps by channel and time, gaps as Bad and after samples of the same time; and the mask of samples."""
     n, m = len(samples), len(gaps.time)
-    both = joined((samples, Samples(gaps.channel_id, gaps.time, np.zeros(m), np.full(m, _BAD, np.uint32))))
+    both = joined((samples, Samples(gaps.channel_id, gaps.time, np.zeros(m), np.full(m, BAD, np.uint32))))
     order = both.order()
     return both.part(order), order < n
 

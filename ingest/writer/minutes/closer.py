@@ -19,7 +19,7 @@ import numpy as np
 
 from core.batch import Int32s
 from core.database import bounded, connect_writer
-from core.timestamps import now_us, timestamp
+from core.timestamps import MINUTE_US, now_us, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
 from ingest.writer.minutes.open_minutes import OpenMinutes, PendingGroup
 from ingest.writer.minutes.rollup_rows import (
@@ -33,7 +33,6 @@ from ingest.writer.minutes.rollup_rows import (
     state_stream,
 )
 from ingest.writer.restored.restore_check import RestoreCheck
-from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.failures import classify
 from ingest.writer.transaction.write import Fence
 from schema.queries import load

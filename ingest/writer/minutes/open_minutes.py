@@ -19,7 +19,7 @@ import numpy as np
 
 from core.batch import Int32s
 from core.samples import NO_SAMPLES, Samples
-from ingest.writer.transaction.counts import MINUTE_US
+from core.timestamps import MINUTE_US
 from ingest.writer.transaction.group import Group
 from ingest.writer.transaction.rows import NO_GAPS, GapStarts
 from ingest.writer.transaction.write import WriteResult
@@ -154,5 +154,5 @@ class OpenMinutes:
 
 
 def _fits(channels: Sequence[int] | Int32s) -> bool:
-    """True if the ascending ids can be array indices."""
+    """Return whether the ascending ids can be array indices."""
     return not len(channels) or 0 <= int(channels[0]) <= int(channels[-1]) < _MOST_CHANNELS

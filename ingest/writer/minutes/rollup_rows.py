@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
 from core.copy_stream import HEADER, TRAILER
-from core.timestamps import POSTGRES_EPOCH_US
-from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.group import changes
+from core.samples import changes
+from core.timestamps import MINUTE_US, POSTGRES_EPOCH_US
 
 MINUTE_COLUMNS = (
     *("channel_id", "n", "bucket", "n_good", "sum", "area", "known", "holds"),

@@ -22,7 +22,7 @@ from schema.queries import load
 
 
 def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
-    """True if a batch, or this event of it, is looked up by its content.
+    """Return whether a batch, or this event of it, is looked up by its content.
 
     The other member has the same data, in batches of its own; what people do is recorded at once (``standby.py``). All
     other events are what a member reports of itself, and so are the texts that it polls.
@@ -184,7 +184,7 @@ def _is_command(event: Event) -> bool:
 
 
 def reports_standby(spooled: SpooledBatch) -> bool:
-    """True if the member reports a source that the other one polls."""
+    """Return whether the member reports a source that the other one polls."""
     batch = spooled.batch
     return isinstance(batch, GapBatch) and any(gap.reason == STANDBY for gap in batch.gaps)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import EventBatch, SampleBatch
+from core.status_codes import BAD
 from core.timestamps import now_us, timestamp
 from schema.queries import load
 
@@ -25,7 +26,6 @@ Placed: TypeAlias = Sequence[tuple[int, SampleBatch | EventBatch]]  # batches wi
 LOOK_UP = 1.0  # poll intervals: what has no neighbour within this was lost
 WRITE = 0.5  # poll intervals: this member's own samples are farther apart
 
-_BAD = 0x80000000
 _SILENT_INTERVALS = 3  # after two, there is a gap
 _ROW = np.dtype([(name, np.int64) for name in ("batch", "source", "channel", "time", "bad", "is_text")])
 
@@ -87,7 +87,7 @@ def _rows(batches: Placed) -> NDArray[np.void]:
         if isinstance(batch, SampleBatch):
             part = np.zeros(len(batch), _ROW)
             part["channel"], part["time"] = batch.samples.channel, batch.samples.time
-            part["bad"] = batch.samples.status & _BAD
+            part["bad"] = batch.samples.status & BAD
         else:
             texts = [event for event in batch.events if event.type == "text"]
             part = np.zeros(len(texts), _ROW)

@@ -42,7 +42,7 @@ from ingest.writer.pair.lease import Lease
 from ingest.writer.pair.lookup import Lookup, SelfReports, is_content, operator_commands, reports_standby
 from ingest.writer.restored.commit_mark import CommitMark
 from ingest.writer.restored.restore_check import RestoreCheck
-from ingest.writer.transaction.group import DayLimits
+from ingest.writer.transaction.day_limits import DayLimits
 from ingest.writer.transaction.receipts import sign_gap_receipts
 from ingest.writer.transaction.rows import write_alarms, write_gaps
 from schema.queries import load
@@ -273,7 +273,7 @@ class Standby:
         return absent, owed - changed
 
     def _is_outside(self, spooled: SpooledBatch) -> bool:
-        """True if some samples have times that go to the quarantine: those cannot be looked up."""
+        """Return whether some samples have times that go to the quarantine: those cannot be looked up."""
         batch = spooled.batch
         return (
             isinstance(batch, SampleBatch)

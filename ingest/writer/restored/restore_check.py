@@ -99,7 +99,7 @@ class RestoreCheck:
             self._checked.add(connection)
 
     async def has_lost_batches(self, connection: asyncpg.Connection[Any]) -> bool:
-        """True if the database lacks what this member of a pair committed, or was asked to write again."""
+        """Return whether the database lacks what this member of a pair committed, or was asked to write again."""
         identity, mark = await self._identify(connection), await self._in_thread(self._mark.state)
         if identity is None or mark.server is None or identity[1] != mark.registered:
             return False

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import CountBatch, Int32s, Int64s, UInt32s
-
-MINUTE_US = 60_000_000
+from core.timestamps import MINUTE_US
 
 _LARGEST = 2**63 - 1  # of an int64
 _MAX_SPARSITY = 4  # possible keys per row; with more, sorting is faster than an array of all keys

@@ -12,10 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from core.batch import Int32s, Int64s
-from core.samples import Samples
-from core.timestamps import timestamp
-from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.group import changes
+from core.samples import Samples, changes
+from core.timestamps import MINUTE_US, timestamp
 
 _MAX_LISTED = 200  # channels in a minute; if there are more, all are recomputed
 _MAX_SPACING = 60  # minutes of few channels at most this far apart share a row

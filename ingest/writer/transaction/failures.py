@@ -83,12 +83,12 @@ def _of_state(state: str) -> Failure:
 
 
 def timed_out(error: Exception) -> bool:
-    """True if it timed out: fewer rows may succeed."""
+    """Return whether it timed out: fewer rows may succeed."""
     return isinstance(error, TimeoutError) or sqlstate(error) in _TIMED_OUT
 
 
 def exceeds_limit(error: Exception) -> bool:
-    """True if it exceeded a resource limit of a transaction: fewer rows can be tried immediately."""
+    """Return whether it exceeded a resource limit of a transaction: fewer rows can be tried immediately."""
     return sqlstate(error) in _LIMIT_EXCEEDED
 
 

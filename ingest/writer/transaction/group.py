@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.batch import (
-    NO_SOURCE,
     CountBatch,
     Event,
     EventBatch,
     GapBatch,
-    Int64s,
     SampleBatch,
 )
-from core.config.model import WriterOptions
 from core.samples import Samples, joined
 from core.time_limits import TimeLimits
-from core.timestamps import iso
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction import quarantine
+from ingest.writer.transaction.conflicts import Conflict, conflict_events
 from ingest.writer.transaction.counts import NO_COUNTS, Counts, Increments, aggregate, subset
 from ingest.writer.transaction.quarantine import Quarantined
-
-_DAY_US = 86_400_000_000
-_HOUR_US = 3_600_000_000
-_RECENT_DAYS = 7  # around the arrival, which are not counted: they are there in any case
-_MAX_HOURS = 1000  # of sources, remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,92 +143,3 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
         for i in np.flatnonzero(differs)
     ]
     return samples.part(~repeats), int(repeats.sum() - differs.sum()), conflict_events(conflicts)
-
-
-def same_sample(first: tuple[float, int], other: tuple[float, int]) -> bool:
-    """True if two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
-    return struct.pack("=dq", *first) == struct.pack("=dq", *other)
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A second, different (value, status) of the same channel and time."""
-
-    batch: int  # its index in the group
-    source_id: int
-    channel_id: int
-    time: int  # µs
-    kept: tuple[float, int]
-    refused: tuple[float, int]
-
-
-def conflict_events(conflicts: Iterable[Conflict]) -> tuple[tuple[int, Event], ...]:
-    """An event for each channel of each batch, with the first of its conflicts and their number, with its source."""
-    by_channel: dict[tuple[int, int], list[Conflict]] = {}
-    for conflict in conflicts:
-        by_channel.setdefault((conflict.batch, conflict.channel_id), []).append(conflict)
-    return tuple((of_channel[0].source_id, _conflict_event(of_channel)) for of_channel in by_channel.values())
-
-
-def _conflict_event(conflicts: Sequence[Conflict]) -> Event:
-    first = min(conflicts, key=lambda conflict: conflict.time)
-    last = max(conflict.time for conflict in conflicts)
-    detail: dict[str, object] = {
-        # repr: the shortest text for the exact double; and JSON has no NaN
-        "kept_value": repr(first.kept[0]),
-        "kept_status": f"0x{first.kept[1]:08X}",
-        "refused_value": repr(first.refused[0]),
-        "refused_status": f"0x{first.refused[1]:08X}",
-    }
-    if len(conflicts) > 1:
-        detail |= {"refused": len(conflicts), "to": iso(last)}
-    return Event("conflict", first.time, first.channel_id, status=first.refused[1], detail=detail)
-
-
-def conflict_count(events: Iterable[tuple[int, Event]]) -> int:
-    """The number of samples that events of conflicts stand for."""
-    return sum(event.detail.get("refused", 1) for _, event in events)
-
-
-@dataclass(frozen=True, slots=True)
-class DayLimits(TimeLimits):
-    """The time limits of the writer: besides, of data that a source sends within an hour, only ``days`` days count.
-
-    What is inside stays so when it is looked at again: days are admitted until there are enough, newest first.
-    """
-
-    days: int
-    _admitted: OrderedDict[tuple[int, int], set[int]] = field(default_factory=OrderedDict, compare=False)
-
-    @classmethod
-    def of_options(cls, options: WriterOptions) -> DayLimits:
-        """Limits that the configuration has."""
-        return cls(options.future_limit, options.oldest, options.days_per_hour)
-
-    def inside(self, received_at: int, time: Int64s, source_id: int = NO_SOURCE) -> NDArray[np.bool_]:
-        """Mask of the times (µs) within the bounds and on days that are admitted, (n,)."""
-        within = TimeLimits.inside(self, received_at, time)
-        far = within & (np.abs(time - received_at) > _RECENT_DAYS * _DAY_US)
-        if not far.any():
-            return within
-        day = time // _DAY_US
-        admitted = self._admitted_of(source_id, received_at // _HOUR_US)
-        for new in reversed(np.unique(day[far]).tolist()):
-            if len(admitted) >= self.days:
-                break
-            admitted.add(new)
-        inside: NDArray[np.bool_] = within & (~far | np.isin(day, list(admitted)))
-        return inside
-
-    def _admitted_of(self, source_id: int, hour: int) -> set[int]:
-        admitted = self._admitted.setdefault((source_id, hour), set())
-        if len(self._admitted) > _MAX_HOURS:
-            self._admitted.popitem(last=False)
-        return admitted
-
-
-def changes(column: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Mask of values that differ from the previous one, (n,); the first always does."""
-    changes = np.ones(len(column), bool)
-    np.not_equal(column[1:], column[:-1], out=changes[1:])
-    return changes

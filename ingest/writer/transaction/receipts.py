@@ -17,12 +17,11 @@ import numpy as np
 
 from core.batch import Int32s, Int64s
 from core.sealing_key import load_sealing_key, receipt_statement
-from core.timestamps import now_us, timestamp
+from core.timestamps import DAY_US, now_us, timestamp
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-DAY_US = 86_400_000_000
 SAMPLE = np.dtype([("channel_id", ">i4"), ("time", ">i8")])  # of a receipt's content
 
 

@@ -1,6 +1,6 @@
 """Rows of alarms, gaps and counts, in the transaction of the batches that have them.
 
-New gaps are found: in rollups, known time ends at a gap.
+Writing gaps returns those that are new: the known time of rollups ends at them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import asyncpg
 import numpy as np
 
 from core.batch import Event, GapBatch, Int32s, Int64s
-from core.timestamps import microseconds, timestamp
+from core.timestamps import MINUTE_US, microseconds, timestamp
 from ingest.event_rows import alarm_columns
-from ingest.writer.transaction.counts import MINUTE_US, Counts, aggregate, columns, subset
+from ingest.writer.transaction.counts import Counts, aggregate, columns, subset
 from ingest.writer.transaction.failures import classify
 from ingest.writer.transaction.group import Group
 from schema.queries import load
@@ -109,14 +109,15 @@ async def write_counts(
     not_good: Counts,
     isolate_bad_rows: bool,
 ) -> tuple[AddedIncrements, Refused]:
-    """Add the increments of ``group`` (except batches whose facts are ``stored``), of new events and of new samples.
+    """Add the increments of ``group``, of new events and of new samples.
 
+    ``stored``: the keys of batches that ``plant.ingest_batch`` had before, which add nothing.
     ``isolate_bad_rows``: return rows that the database rejects, and add the rest.
     """
-    counted = [facts for facts in group.counted if facts.key not in stored]
-    total = group.counts if len(counted) == len(group.counted) else aggregate([facts.inside for facts in counted])
+    counted = [batch for batch in group.counted if batch.key not in stored]
+    total = group.counts if len(counted) == len(group.counted) else aggregate([batch.inside for batch in counted])
     not_good = await _not_packed(connection, not_good)
-    added = AddedIncrements(sum(len(facts.inside) for facts in counted), len(events), len(not_good))
+    added = AddedIncrements(sum(len(batch.inside) for batch in counted), len(events), len(not_good))
     if len(events) or len(not_good):
         total = aggregate([total, events, not_good])
     if isolate_bad_rows:

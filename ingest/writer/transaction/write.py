@@ -1,6 +1,6 @@
-"""One transaction: a group's samples by COPY, its events, the facts of its batches, and its counts.
+"""One transaction: a group's samples by COPY, its events, the rows of its batches, and its counts.
 
-Every transaction takes locks in the same order: samples, events, states, gaps, facts, counts, quarantine, in each
+Every transaction takes locks in the same order: samples, events, states, gaps, batches, counts, quarantine, in each
 table by its key. So connections that write the same rows wait for each other, but never deadlock. Counts come
 late because all connections update the same few rows: those locks are held only briefly.
 """
@@ -22,13 +22,14 @@ from core.batch import CountBatch, Event, EventBatch, GapBatch, Int32s, SampleBa
 from core.copy_stream import COLUMNS, copy_stream
 from core.errors import LeaseLost
 from core.samples import NO_SAMPLES, Samples
-from core.timestamps import microseconds, timestamp
+from core.timestamps import MINUTE_US, microseconds, timestamp
 from ingest.event_rows import event_columns, reset_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction import quarantine
-from ingest.writer.transaction.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
+from ingest.writer.transaction.conflicts import Conflict, conflict_count, conflict_events, same_sample
+from ingest.writer.transaction.counts import NO_COUNTS, Counts, of_events, of_quality
 from ingest.writer.transaction.dirty import dirty, parameters, split_by_minutes
-from ingest.writer.transaction.group import Conflict, Group, conflict_count, conflict_events, same_sample
+from ingest.writer.transaction.group import Group
 from ingest.writer.transaction.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
 from ingest.writer.transaction.rows import NO_GAPS, AddedIncrements, GapStarts, write_alarms, write_counts, write_gaps
 from schema.queries import load
@@ -135,14 +136,13 @@ async def write(
 ) -> WriteResult:
     """Write ``group`` in one transaction; existing rows are left unchanged.
 
-    ``complete``: the batches that are complete after this; their facts are written. A batch of counts
-    among them adds nothing if its facts exist already; for others the caller makes sure that they are
-    not written twice. ``isolate_bad_rows``: bad rows of ``group``'s only batch, one of counts, go to
-    the quarantine.
+    ``complete``: the batches that are complete after this; their rows of ``plant.ingest_batch`` are written. A batch of
+    counts among them adds nothing if its row exists already; for others the caller makes sure that they are not written
+    twice. ``isolate_bad_rows``: bad rows of ``group``'s only batch, one of counts, go to the quarantine.
 
-    Samples are copied straight into the table: twice as fast as staging (MEASURED: 573 against 268 k rows/s).
-    Only a group that COPY rejects as not unique goes through the staging table, which the connection must have
-    (section ``staging``). Samples of ``repeating`` channels are looked up first.
+    Samples are copied straight into the table: twice as fast as staging (573 against 268 k rows/s, by
+    lab/bench/copy_speed.py). Only a group that COPY rejects as not unique goes through the staging table, which the
+    connection must have (section ``staging``). Samples of ``repeating`` channels are looked up first.
 
     The caller computes the rollups of new samples and gaps in ``minutes`` (since 1970; ``open_minutes``).
 
@@ -282,8 +282,12 @@ async def _finish(
         await sign_gap_receipts(connection, state)
     for minute, row in open_minute_gaps:
         opened.setdefault(minute, []).append(row)
-    new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
-    stored = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
+    new_batches = (
+        await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
+    )
+    stored = {spooled.key for spooled in complete}.difference(
+        (row["source_id"], row["sequence"]) for row in new_batches
+    )
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
     added, refused = await write_counts(connection, group, stored, named, written.not_good, isolate_bad_rows)
     quarantined = [

@@ -131,7 +131,7 @@ class ConformancePlant:
         return set(await self.forms())
 
     async def native(self) -> bool:
-        """Whether closed days go to the columnstore."""
+        """Return whether closed days go to the columnstore."""
         return bool(await self.owner.fetchval("SELECT plant.compression() = 'native'"))
 
     async def closed_form(self) -> str:

@@ -83,7 +83,7 @@ class Plant:
         return ""
 
     def openssl(self) -> bool:
-        """Whether OpenSSL finds the chain valid, up to the root, with a list of each CA."""
+        """Return whether OpenSSL finds the chain valid, up to the root, with a list of each CA."""
         files = sorted((self.pki / "trusted" / "crl").iterdir())
         lists = [Authority("unrelated").crl(), *(path.read_bytes() for path in files)]
         crls = map(x509.load_der_x509_crl, lists)

@@ -23,10 +23,9 @@ from core.config.model import WriterOptions
 from core.database import connect_writer
 from core.paths import State
 from core.time_limits import TimeLimits
-from core.timestamps import microseconds, now_us
+from core.timestamps import MINUTE_US, microseconds, now_us
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
-from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write
 from ingest.writer.writer import Writer

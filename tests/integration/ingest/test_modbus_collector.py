@@ -97,7 +97,7 @@ def values(spool: MemoryAppender, channel: int) -> list[float]:
 
 
 def lies_between_samples(gap: Gap, spool: MemoryAppender, channel: int) -> bool:
-    """Whether the gap reaches from one good sample to the very next."""
+    """Return whether the gap reaches from one good sample to the very next."""
     had = times(spool, channel)
     return gap.to_time is not None and gap.to_time == had[had.index(gap.from_time) + 1]
 

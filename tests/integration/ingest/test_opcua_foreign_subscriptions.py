@@ -61,7 +61,7 @@ async def other_client(port: int, nodes: Sequence[str]) -> AsyncIterator[tuple[C
 
 
 async def is_theirs(client: Client, number: int) -> bool:
-    """Whether a subscription is still one of this client's session."""
+    """Return whether a subscription is still one of this client's session."""
     request = ua.SetPublishingModeRequest()
     request.Parameters.PublishingEnabled = True
     request.Parameters.SubscriptionIds = [number]

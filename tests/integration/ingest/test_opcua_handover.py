@@ -45,19 +45,19 @@ from tests.waiting import until
 async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> None:
     """No item is made or deleted, so at no moment it is unknown which ones the server has."""
     async with connected(tmp_path) as (server, spool, status):
-        facts: list[str] = []
+        notes_written: list[str] = []
         note = spool.note
 
         async def noted(notes: Notes) -> None:
-            facts.append(notes.get("opcua:1") or "")
+            notes_written.append(notes.get("opcua:1") or "")
             await note(notes)
 
         spool.note = noted  # type: ignore[method-assign]
         await server.cut_off(status)
         await server.server.refuse(False)
         await until(lambda: status.state == "connected" and status.open_gaps == 0)
-    assert any(facts)
-    assert not [skews for skews in facts if '"changing": true' in skews]
+    assert any(notes_written)
+    assert not [text for text in notes_written if '"changing": true' in text]
 
 
 async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.samples import NO_SAMPLES, Samples
-from core.timestamps import microseconds, timestamp
+from core.timestamps import MINUTE_US, microseconds, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
 from ingest.writer.minutes.rollup_rows import Kinds
-from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.rows import GapStarts
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.samples import Samples
-from history.codec.packed_hours import HOUR_US
+from core.timestamps import HOUR_US
 from history.imports.portion import Portion
 from history.imports.whole_hours import HourCounts, hour_keys, regroup
 

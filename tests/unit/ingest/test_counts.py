@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from core.batch import MAX_INCREMENT, CountBatch
 from core.errors import SpoolCorrupt
 from core.time_limits import TimeLimits
+from core.timestamps import MINUTE_US
 from ingest.spool.format import SpooledBatch, decode, encode, pack_integers, unpack_integers
 from ingest.writer.bisect import bisect, undivided
-from ingest.writer.transaction.counts import MINUTE_US, Counts, aggregate, columns, of_events, of_quality
+from ingest.writer.transaction.counts import Counts, aggregate, columns, of_events, of_quality
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.quarantine import columns as quarantine_columns
 from ingest.writer.transaction.quarantine import to_batch

@@ -11,7 +11,9 @@ from core.batch import Event, EventBatch
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
 from ingest.spool.format import SpooledBatch
-from ingest.writer.transaction.group import DayLimits, Group, assemble, conflict_count
+from ingest.writer.transaction.conflicts import conflict_count
+from ingest.writer.transaction.day_limits import DayLimits
+from ingest.writer.transaction.group import Group, assemble
 from ingest.writer.transaction.quarantine import columns, to_batch
 from tests.samples import T0, batch
 

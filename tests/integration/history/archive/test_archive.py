@@ -218,9 +218,9 @@ async def test_rewritten_files_with_a_new_manifest_do_not_match_the_seal(site: S
         with pq.ParquetWriter(path, changed.schema) as writer:
             writer.write_table(changed)
             writer.add_key_value_metadata(metadata)
-        facts = Location.at(str(site.folder)).facts(str(path.relative_to(site.folder)))
+        digest = Location.at(str(site.folder)).digest(str(path.relative_to(site.folder)))
         with pa.OSFile(str(path)) as source:
-            new = {"bytes": facts.bytes, "sha256": facts.sha256, "footer_crc32": footer_crc32(source)}
+            new = {"bytes": digest.bytes, "sha256": digest.sha256, "footer_crc32": footer_crc32(source)}
         of = [{**f, **new} if f["table"] == table else f for f in manifest["files"]]
         manifest_path.write_text(json.dumps({**manifest, "files": of}))
         try:

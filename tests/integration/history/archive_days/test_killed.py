@@ -25,7 +25,7 @@ class Killed:
         self._process = process
 
     async def run(self, step: int) -> bool:
-        """Whether the job was killed before so many steps, and had not ended."""
+        """Return whether the job was killed before so many steps, and had not ended."""
 
         async def outcome() -> str:
             assert self._process.stdin is not None

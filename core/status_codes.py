@@ -1,10 +1,10 @@
-"""StatusCodes (OPC 10000-4, 7.39) of words and numbers with which other systems express quality."""
+"""StatusCodes (OPC 10000-4, 7.39): their severity, and those of words and numbers with which others express quality."""
 
 from __future__ import annotations
 
 import re
 
-BAD, UNCERTAIN = 0x80000000, 0x40000000  # the two bits of the severity
+BAD, UNCERTAIN = 0x8000_0000, 0x4000_0000  # the severities of StatusCodes, besides 0: Good
 WORDS = {"good": 0, "ok": 0, "bad": BAD, "uncertain": UNCERTAIN, "questionable": UNCERTAIN}
 _CODE = re.compile(r".*\((0x[0-9a-f]{1,8})\)", re.DOTALL)
 
