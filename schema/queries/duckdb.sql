@@ -21,6 +21,8 @@ CREATE MACRO minute_of(time) AS make_timestamptz(epoch_us(time) // 60000000 * 60
 CREATE MACRO hour_of(time) AS make_timestamptz(epoch_us(time) // 3600000000 * 3600000000);
 CREATE MACRO day_of(time) AS make_timestamptz(epoch_us(time) // 86400000000 * 86400000000);
 
+CREATE MACRO seconds_between(from_time, to_time) AS (epoch_us(to_time) - epoch_us(from_time)) / 1e6;
+
 CREATE MACRO quality(status) AS CASE (status >> 30) & 3 WHEN 0 THEN 'good' WHEN 1 THEN 'uncertain' WHEN 2 THEN 'bad'
                                                               WHEN 3 THEN 'bad' END;
 CREATE MACRO status_hex(status) AS '0x' || upper(lpad(to_hex(status & 4294967295), 8, '0'));

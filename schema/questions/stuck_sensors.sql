@@ -76,7 +76,7 @@ silences AS MATERIALIZED (
     SELECT p.channel_id, p.from_time, least(p.to_time, sel.ends) AS to_time
     FROM pushed AS p
     JOIN selected AS sel ON sel.channel_id = p.channel_id
-    WHERE (epoch_us(least(p.to_time, sel.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
+    WHERE seconds_between(p.from_time, least(p.to_time, sel.ends)) > p.usual_seconds
 ),
 repeated_timestamps AS (
     SELECT t.channel_id, t.value, t.from_time, least(t.to_time, sel.ends) AS to_time,
