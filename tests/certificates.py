@@ -70,8 +70,10 @@ class Authority:
         )
         if critical is not None:
             builder = builder.add_extension(critical, critical=True)
-        for one in revoked:
-            entry = x509.RevokedCertificateBuilder().serial_number(one.serial_number).revocation_date(now)
+        for revoked_certificate in revoked:
+            entry = (
+                x509.RevokedCertificateBuilder().serial_number(revoked_certificate.serial_number).revocation_date(now)
+            )
             builder = builder.add_revoked_certificate(entry.build())
         return builder.sign((signer or self).key, hashes.SHA256()).public_bytes(Encoding.DER)
 
@@ -166,7 +168,7 @@ def make(
     folder.mkdir(parents=True, exist_ok=True)
     certificate, private = folder / "cert.der", folder / "key.pem"
     chain = (made, *(one.certificate for one in sent))
-    certificate.write_bytes(b"".join(one.public_bytes(Encoding.DER) for one in chain))
+    certificate.write_bytes(b"".join(link.public_bytes(Encoding.DER) for link in chain))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return certificate, private
 

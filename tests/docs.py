@@ -92,7 +92,9 @@ def prose(page: Path) -> str:
 
 def spans(page: Path | None = None) -> list[str]:
     """The code within sentences, of one page or of all."""
-    return [" ".join(code.split()) for one in ([page] if page else PAGES) for code in _CODE.findall(prose(one))]
+    return [
+        " ".join(code.split()) for document in ([page] if page else PAGES) for code in _CODE.findall(prose(document))
+    ]
 
 
 def command_rows() -> list[tuple[list[str], list[str]]]:

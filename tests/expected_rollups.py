@@ -111,10 +111,10 @@ def _most(goods: Sequence[float]) -> float:
 
 
 def _minutes(made: Rollups, channel: int, course: list[_Point]) -> None:
-    of_minute = defaultdict(list)
+    minute_batch = defaultdict(list)
     for before, point in zip([None, *course], course, strict=False):
-        of_minute[math.floor(point.at) // _MINUTE].append((before, point))
-    for minute, pairs in of_minute.items():
+        minute_batch[math.floor(point.at) // _MINUTE].append((before, point))
+    for minute, pairs in minute_batch.items():
         if not any(point.sample for _, point in pairs):
             continue
         begin, end = minute * _MINUTE, (minute + 1) * _MINUTE

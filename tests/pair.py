@@ -234,9 +234,13 @@ class Pair:
                 (await compare(self.truth, dsn, from_us, to_us, "load1", within_us=2 * _INTERVAL))["all"],
                 (await compare(self.truth, dsn, from_us, to_us, "load2", within_us=2 * _INTERVAL))["all"],
             ]
-            wrong = [one for one in found if (one.duplicated, one.invented, one.altered) != (0, 0, 0)]
+            wrong = [
+                comparison
+                for comparison in found
+                if (comparison.duplicated, comparison.invented, comparison.altered) != (0, 0, 0)
+            ]
             assert wrong == []
-            return all(one.stored > 0 and one.missing_silent == 0 for one in found) and not any(
+            return all(comparison.stored > 0 and comparison.missing_silent == 0 for comparison in found) and not any(
                 one.missing for one in found[:2]
             )
 

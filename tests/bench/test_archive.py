@@ -24,11 +24,11 @@ async def test_archive_benchmark_asks_every_query_of_both(database: Database, tm
     assert {one.series: one.archive_bytes for one in figures.series if one.archive_bytes > _MOST[one.series]} == {}
     packed = {one.series: one.packed_bytes for one in figures.series}
     assert {series: b for series, b in packed.items() if b > _MOST_PACKED[series] + _PAGES} == {}
-    assert [one.query for one in figures.queries] == [*QUERIES]
-    assert {one.query: one.samples for one in figures.queries} == {
+    assert [query.query for query in figures.queries] == [*QUERIES]
+    assert {query.query: query.samples for query in figures.queries} == {
         **dict.fromkeys(QUERIES, 3 * 86_400),
         "hour_by_minute": 3 * 3600,
         "one_by_minute": 86_400,
     }
-    assert all(one.database_cpu_ns > 0 and one.archive_cpu_ns > 0 for one in figures.queries)
+    assert all(query.database_cpu_ns > 0 and query.archive_cpu_ns > 0 for query in figures.queries)
     assert len(lines) == 2 * len(SERIES) + 1 + len(QUERIES)

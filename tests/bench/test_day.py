@@ -24,10 +24,10 @@ async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
     assert found.checked is not None
     assert (found.checked.wrong, found.checked.failed_jobs) == ([], {})
     assert found.checked.samples == CHANNELS * (HOURS * 360 + 1)
-    assert sum(one.samples for one in found.hours) <= found.checked.samples
-    assert [one.sealed_days for one in found.hours] == sorted(one.sealed_days for one in found.hours)
-    for one in found.hours:  # an hour is packed when it has been over for an hour, and no sooner
-        assert one.oldest_hours >= 1.0 or one.packed == 0
+    assert sum(hour.samples for hour in found.hours) <= found.checked.samples
+    assert [hour.sealed_days for hour in found.hours] == sorted(hour.sealed_days for hour in found.hours)
+    for hour in found.hours:  # an hour is packed when it has been over for an hour, and no sooner
+        assert hour.oldest_hours >= 1.0 or hour.packed == 0
     assert found.hours[-1].packed > 0
     assert found.hours[-1].cpu["postgres: ingest"] > 0
     assert len(tables.tables(found)) == 6

@@ -35,7 +35,9 @@ def _folders(bench: psutil.Popen) -> set[Path]:
         words = [*command_line(child), environment(child).get("PLANTLOG_STATE", "")]
         with suppress(OSError):
             words.append(str(Path(f"/proc/{child.pid}/fd/1").readlink()))
-        folders |= {one for word in words for one in Path(word).parents if one.name.startswith("plantlog-bench-")}
+        folders |= {
+            parent for word in words for parent in Path(word).parents if parent.name.startswith("plantlog-bench-")
+        }
     return folders
 
 

@@ -132,7 +132,7 @@ async def test_a_slowed_process_and_its_children_are_suspended_again_and_again()
         both = [parent, *parent.children()]
 
         def suspended() -> set[bool]:
-            return {one.status() == psutil.STATUS_STOPPED for one in both}
+            return {child.status() == psutil.STATUS_STOPPED for child in both}
 
         async with slowed(parent.pid, 0.5):
             for state in (True, False, True):
@@ -156,7 +156,7 @@ def readings(first: int, seconds: int, closing: float) -> list[Reading]:
 def test_seconds_are_compared_with_the_same_seconds_of_the_previous_minute(after: int, cost: float) -> None:
     before = readings(17, 60, 1000.0)
     same = costs(before, readings(after, 10, 1000.0))
-    assert [one.sum for one in same] == pytest.approx([cost, cost])
+    assert [measured.sum for measured in same] == pytest.approx([cost, cost])
     assert describe_changes(*same) == ""
     assert costs(before[:3], readings(after, 10, 1000.0))[0].sum == pytest.approx(5.0)
     more = costs(before, readings(121, 10, 3000.0))

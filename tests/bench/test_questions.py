@@ -26,9 +26,9 @@ def test_every_question_finds_something_in_generated_days_that_are_kept(tmp_path
     lines: list[str] = []
     plan, costs = measure(tmp_path, _PLAN, ["hour"], NAMES, lines.append)
     assert plan == _PLAN
-    assert [(one.span, one.question, one.error) for one in costs] == [("hour", name, "") for name in NAMES]
-    assert [one.question for one in costs if not one.rows] == []
-    assert all(one.samples == 20 * 3600 and one.cpu_seconds > 0 and one.peak_mib > 50 for one in costs)
+    assert [(cost.span, cost.question, cost.error) for cost in costs] == [("hour", name, "") for name in NAMES]
+    assert [cost.question for cost in costs if not cost.rows] == []
+    assert all(cost.samples == 20 * 3600 and cost.cpu_seconds > 0 and cost.peak_mib > 50 for cost in costs)
     assert len([line for line in lines if "sealed" in line]) == 2
     folder = DayFolder(installation_id(state_of(tmp_path)), _PLAN.last)
     manifest = read_manifest(Location.at(str(place_of(tmp_path))), folder)

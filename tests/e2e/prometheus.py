@@ -66,13 +66,13 @@ def series(server: str, query: str) -> list[Any]:
 
 def health(server: str) -> dict[str, str]:
     reply = ask(server, "targets", state="active")
-    return {} if reply is None else {one["labels"]["process"]: one["health"] for one in reply["activeTargets"]}
+    return {} if reply is None else {target["labels"]["process"]: target["health"] for target in reply["activeTargets"]}
 
 
 def firing(server: str) -> set[tuple[str, str]]:
     reply = ask(server, "alerts")
     return {
-        (one["labels"]["alertname"], one["labels"].get("process", ""))
-        for one in reply["alerts"]
-        if one["state"] == "firing"
+        (alert["labels"]["alertname"], alert["labels"].get("process", ""))
+        for alert in reply["alerts"]
+        if alert["state"] == "firing"
     }

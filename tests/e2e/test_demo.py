@@ -304,7 +304,7 @@ def prometheus(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance, prometheus: str) -> None:
-    started = {one["labels"]["process"] for one in json.loads(appliance.plantlog("admin", "targets"))}
+    started = {load["labels"]["process"] for load in json.loads(appliance.plantlog("admin", "targets"))}
     assert {"writer", "collector-opcua", "collector-modbus", "maintenance"} <= started
     expected = dict.fromkeys(started, "up")
     until_sync(lambda: health(prometheus) == expected)
@@ -314,7 +314,7 @@ def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance,
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) == len(RECORDS) + len(ALERTS)
     assert [rule for rule in rules if rule["health"] == "err"] == []
-    (rate,) = [one["value"][1] for one in series(prometheus, "sum(plantlog:samples:rate1m)")]
+    (rate,) = [result["value"][1] for result in series(prometheus, "sum(plantlog:samples:rate1m)")]
     assert float(rate) > 0
     (days,) = [one["value"][1] for one in series(prometheus, 'plantlog:certificate_left:days{certificate="own.der"}')]
     assert 1800 < float(days) <= 1825  # ours are made for five years

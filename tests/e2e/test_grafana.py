@@ -96,16 +96,16 @@ class GrafanaDashboard:
         self.grafana = grafana
         self.dashboard = dashboard
         self.values: dict[str, Sequence[str]] = dict(chosen)
-        for one in dashboard.content["templating"]["list"]:
-            if one["name"] in self.values:
+        for variable in dashboard.content["templating"]["list"]:
+            if variable["name"] in self.values:
                 continue
-            if one["type"] == "custom":
-                self.values[one["name"]] = [one["options"][0]["value"]]
+            if variable["type"] == "custom":
+                self.values[variable["name"]] = [variable["options"][0]["value"]]
             else:
-                fields = self.ask(dashboard.variable(one["name"]))
+                fields = self.ask(dashboard.variable(variable["name"]))
                 found = fields["__value"]
-                assert found, f"{dashboard.uid}: {one['name']} is empty"
-                self.values[one["name"]] = found if one["multi"] else found[:1]
+                assert found, f"{dashboard.uid}: {variable['name']} is empty"
+                self.values[variable["name"]] = found if variable["multi"] else found[:1]
 
     def ask(self, query: Query) -> dict[str, list[Any]]:
         """Column → values. Columns of long time series have the label metric in their names."""
@@ -141,10 +141,10 @@ class GrafanaDashboard:
 
 def test_dashboards_are_provisioned(grafana: Grafana) -> None:
     found = grafana.ask("/api/search?type=dash-db")
-    assert {one["uid"] for one in found} == {one.uid for one in _LIBRARY}
-    assert {one["folderTitle"] for one in found} == {"plantlog"}
-    for one in found:
-        reply = grafana.ask(f"/api/dashboards/uid/{one['uid']}")
+    assert {entry["uid"] for entry in found} == {dashboard.uid for dashboard in _LIBRARY}
+    assert {entry["folderTitle"] for entry in found} == {"plantlog"}
+    for entry in found:
+        reply = grafana.ask(f"/api/dashboards/uid/{entry['uid']}")
         assert reply["meta"]["provisioned"] is True
 
 
@@ -223,7 +223,7 @@ class Looked:
         empty = {panel["fieldConfig"]["defaults"].get("noValue") for panel in panels}
         failed = await self.page.get_by_test_id(_FAILED).all()
         said = await self.page.get_by_test_id(_MESSAGE).all_inner_texts()
-        return [str(await one.get_attribute("aria-label")) for one in failed] + [t for t in said if t not in empty]
+        return [str(await alert.get_attribute("aria-label")) for alert in failed] + [t for t in said if t not in empty]
 
     def panel(self, title: str) -> Locator:
         """A panel by its title."""
@@ -248,7 +248,7 @@ async def _logged_in(browser: Browser, grafana: Grafana) -> Looked:
     return Looked(page, grafana)
 
 
-@pytest.mark.parametrize("uid", [one.uid for one in _LIBRARY])
+@pytest.mark.parametrize("uid", [dashboard.uid for dashboard in _LIBRARY])
 async def test_dashboard_is_drawn(look: Looked, uid: str) -> None:
     text = await look.open(uid)
     assert await look.panel_errors(uid) == []
@@ -257,7 +257,7 @@ async def test_dashboard_is_drawn(look: Looked, uid: str) -> None:
     assert look.wrong == []
 
 
-@pytest.mark.parametrize("uid", [one.uid for one in _LIBRARY])
+@pytest.mark.parametrize("uid", [dashboard.uid for dashboard in _LIBRARY])
 async def test_headings_are_whole(look: Looked, uid: str) -> None:
     await look.open(uid)
     for width in (1280, 1440, 1920):
@@ -323,4 +323,4 @@ async def test_link_opens_the_channel_in_the_viewer(look: Looked, appliance: App
 
 def test_the_log_has_no_unexpected_error(grafana: Grafana) -> None:
     """The last of this file: what all the others did stands in the log."""
-    assert [one for one in grafana.errors() if not _NOT_OURS.search(str(one))] == []
+    assert [error for error in grafana.errors() if not _NOT_OURS.search(str(error))] == []

@@ -50,7 +50,7 @@ class SplitDemoPlant:
 
 
 def _readers(appliance: Appliance) -> list[int]:
-    return [one.pid for one in appliance.supervisor.processes() if is_collector(one.name) and one.pid]
+    return [process.pid for process in appliance.supervisor.processes() if is_collector(process.name) and process.pid]
 
 
 async def _up_beside_a_kill(appliance: Appliance, chance: random.Random) -> None:

@@ -140,13 +140,13 @@ def _notified(body: bytes, ours: Notification, theirs: Any) -> None:
 def _notifications(found: Sequence[Any]) -> tuple[int, list[int]]:
     """Number of data changes, and the status changes; asyncua does not decode type ids in a longer form."""
     changes, statuses = 0, []
-    for one in found:
-        if isinstance(one, ua.DataChangeNotification) or _is_raw(one, 811):
+    for finding in found:
+        if isinstance(finding, ua.DataChangeNotification) or _is_raw(finding, 811):
             changes += 1
-        elif isinstance(one, ua.StatusChangeNotification):
-            statuses.append(one.Status.value)
-        elif _is_raw(one, 820):
-            statuses.append(struct.unpack_from("<I", one.Body)[0])
+        elif isinstance(finding, ua.StatusChangeNotification):
+            statuses.append(finding.Status.value)
+        elif _is_raw(finding, 820):
+            statuses.append(struct.unpack_from("<I", finding.Body)[0])
     return changes, statuses
 
 
@@ -298,7 +298,7 @@ def _misread(read: Any) -> bool:
         return read.InnerDiagnosticInfo is not None
     if isinstance(read, list | tuple):
         return any(map(_misread, read))
-    return is_dataclass(read) and any(_misread(getattr(read, one.name)) for one in fields(read))
+    return is_dataclass(read) and any(_misread(getattr(read, field.name)) for field in fields(read))
 
 
 def _source() -> OpcuaSource:

@@ -110,7 +110,7 @@ def _line_by_line(parsed: Parsed, body: bytes, precision: Precision) -> None:
         content = line.strip(b" \t").removesuffix(b"\r")
         nothing = not content or content.startswith(b"#")
         assert len(one.points) + len(one.bad) == (0 if nothing and not one.bad else 1), line
-    assert _facts(parsed.points) == [fact for one in alone for fact in _facts(one.points)]
+    assert _facts(parsed.points) == [fact for parsed_alone in alone for fact in _facts(parsed_alone.points)]
     assert parsed.bad == [BadLine(i, b.problem) for i, one in enumerate(alone, 1) for b in one.bad]
 
 

@@ -94,8 +94,8 @@ class Site:
 
     async def spool(self, *batches: SampleBatch | GapBatch) -> None:
         spool = Spool(self.state.spool / "modbus.sqlite", MIB)
-        for one in batches:
-            await spool.append(one, {"heard:1": str(one.received_at), "kept": "note"})
+        for spooled in batches:
+            await spool.append(spooled, {"heard:1": str(spooled.received_at), "kept": "note"})
         await spool.close()
 
     async def write(self, *batches: SampleBatch | GapBatch) -> None:

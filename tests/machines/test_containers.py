@@ -216,7 +216,7 @@ def test_prometheus_scrapes_every_process(stack: Stack) -> None:
         address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PROMETHEUS_PORT']}/api/v1/query?query=up"
         with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
             found = json.loads(answer.read())["data"]["result"]
-        return {one["metric"]["process"]: one["value"][1] for one in found}
+        return {sample["metric"]["process"]: sample["value"][1] for sample in found}
 
     wanted = {"writer", "collector-opcua", "collector-modbus", "collector-push", "maintenance", "viewer", "notifier"}
     until_sync(lambda: up() == dict.fromkeys(wanted, "1"), 240, 0.5, stack.states)

@@ -91,12 +91,12 @@ class SealedPlant:
 
     async def late(self, name: str, samples: Sequence[Sample]) -> None:
         """Samples that come late, as the writer leaves them."""
-        times_us = np.array([microseconds(begin(DAY)) + one[0] for one in samples], np.int64)
+        times_us = np.array([microseconds(begin(DAY)) + sample[0] for sample in samples], np.int64)
         async with self.owner.transaction():
             await self.samples(name, samples)
             ids = np.full(len(samples), await self.channel(name), np.int32)
             await write_sample_receipts(self.owner, ids, times_us)
-        times = [begin(DAY) + timedelta(microseconds=one[0]) for one in samples]
+        times = [begin(DAY) + timedelta(microseconds=sample[0]) for sample in samples]
         await self.batch("samples", len(samples), min(times), max(times))
 
     async def event(self, at: datetime, kind: str, text: str, detail: str = "{}") -> None:

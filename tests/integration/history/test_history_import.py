@@ -370,7 +370,7 @@ async def test_killed_import_continues(site: Site) -> None:
     said = await site.load(file, "--yes")
     assert f"{n - stored:,} samples stored, {stored:,} already there" in said
     assert await site.owner.fetchval("SELECT sum(n) FROM plant.samples_packed WHERE hour < $1", at(20)) == n
-    assert [one[0] for one in await site.imports()] == ["begun", "done", "begun", "begun", "done"]
+    assert [event[0] for event in await site.imports()] == ["begun", "done", "begun", "begun", "done"]
 
 
 async def test_imported_days_are_explained(site: Site) -> None:

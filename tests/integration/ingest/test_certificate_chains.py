@@ -61,22 +61,22 @@ class Plant:
         self.server = x509.load_der_x509_certificate(self.file.read_bytes())
 
     def trusts(self, *chain: Authority) -> None:
-        for one in chain:
-            (self.pki / "trusted" / "certs" / f"{one.name}.pem").write_bytes(one.pem)
+        for issuer in chain:
+            (self.pki / "trusted" / "certs" / f"{issuer.name}.pem").write_bytes(issuer.pem)
 
     def knows(self, *chain: Authority) -> None:
-        for one in chain:
-            (self.pki / "issuers" / "certs" / f"{one.name}.pem").write_bytes(one.pem)
+        for issuer in chain:
+            (self.pki / "issuers" / "certs" / f"{issuer.name}.pem").write_bytes(issuer.pem)
 
     def has_crls(self, *chain: Authority, **how: Any) -> None:
-        for one in chain:
-            (self.pki / "trusted" / "crl" / f"{one.name}.crl").write_bytes(one.crl(**how))
+        for issuer in chain:
+            (self.pki / "trusted" / "crl" / f"{issuer.name}.crl").write_bytes(issuer.crl(**how))
 
     def problem(self, sent: Sequence[Authority] = (), **options: Any) -> str:
         """Why the server is refused; empty: it is not."""
         values = {"name": "plc", "kind": "opcua", "address": "opc.tcp://127.0.0.1:4840", "tags": (), **options}
         try:
-            all_sent = [self.server, *(one.certificate for one in sent)]
+            all_sent = [self.server, *(issuer.certificate for issuer in sent)]
             validate.check(all_sent, SERVER_URI, OpcuaSource.model_validate(values), self.pki)
         except SourceError as error:
             return str(error)
@@ -89,7 +89,7 @@ class Plant:
         crls = map(x509.load_der_x509_crl, lists)
         pem = {
             "root": self.chain[0].pem,
-            "between": b"".join(one.pem for one in self.chain),
+            "between": b"".join(issuer.pem for issuer in self.chain),
             "crl": b"".join(crl.public_bytes(Encoding.PEM) for crl in crls),
             "server": self.server.public_bytes(Encoding.PEM),
         }

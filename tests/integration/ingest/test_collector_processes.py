@@ -209,7 +209,7 @@ async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) 
     async with AsyncExitStack() as stack:
         ports = [await stack.enter_async_context(_counting(of)) for of in requests]
         tags = [ModbusTag(name=name, address="holding:0", type="uint16") for name in channels]
-        site = Killed(tmp_path, [device(*one) for one in zip(names, tags, ports, strict=True)])
+        site = Killed(tmp_path, [device(*arguments) for arguments in zip(names, tags, ports, strict=True)])
         try:
             await site.ready(1)
             for processes in (2, 3, 1):
@@ -309,9 +309,9 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
     await asyncio.gather(*(listen(k) for k in range(4)))
     assert [await process.wait() for process in started] == [0, 0, -signal.SIGKILL, 0]
     taken = Spooled(tmp_path / "modbus.sqlite").taken()
-    assert len({one.sequence for one in taken}) == len(taken)
+    assert len({spooled.sequence for spooled in taken}) == len(taken)
     for k in range(4):
-        values = [int(one.batch.samples.value[0]) for one in taken if one.batch.source_id == k + 1]  # type: ignore[union-attr]
+        values = [int(spooled.batch.samples.value[0]) for spooled in taken if spooled.batch.source_id == k + 1]  # type: ignore[union-attr]
         assert values[: len(told[k])] == told[k]
     spool = Spool(tmp_path / "modbus.sqlite", 64 * MIB)
     assert [spool.notes[f"heard:{source}"] for source in (1, 2, 4)] == ["999"] * 3

@@ -283,7 +283,7 @@ class Stream:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await asyncio.gather(*(self._spool.append(one) for _ in range(5) for one in self._next()))
+            await asyncio.gather(*(self._spool.append(new_batch) for _ in range(5) for new_batch in self._next()))
             await asyncio.sleep(0.005)
 
     def _next(self) -> list[Batch]:

@@ -100,7 +100,7 @@ async def test_asyncua(sent: tuple[Authority, ...], tmp_path: Path) -> None:
     await server.load_private_key(str(key))
     async with server:
         for endpoint in server.iserver.endpoints if sent else ():
-            chain = (one.certificate.public_bytes(Encoding.DER) for one in sent)
+            chain = (issuer.certificate.public_bytes(Encoding.DER) for issuer in sent)
             endpoint.ServerCertificate = b"".join((endpoint.ServerCertificate or b"", *chain))
         content = await asyncio.to_thread(certificate.read_bytes)
         await becomes_trusted(port, tmp_path / "pki", content, bool(sent))

@@ -48,7 +48,7 @@ class Watch:
 
     def listed(self) -> dict[tuple[str, str], str]:
         """State by channel and name."""
-        return {(one["channel"], one["limit"]): one["state"] for one in self.operator.alarms()}
+        return {(alarm["channel"], alarm["limit"]): alarm["state"] for alarm in self.operator.alarms()}
 
     def alarms(self, name: str) -> list[tuple[str, str]]:
         """Actions on a condition, each with the state behind it."""

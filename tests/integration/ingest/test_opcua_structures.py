@@ -355,7 +355,7 @@ async def test_discover_lists_members(tmp_path: Path) -> None:
         ("drive.Motor.Name", address, "Motor.Name", "text"),
         ("drive.Torque", address, "Torque", "analog"),
     ]
-    assert [(one.name, one.reason) for one in found.skipped] == [
+    assert [(node.name, node.reason) for node in found.skipped] == [
         ("drive.Temperatures", "an array of Double: the column index reads an element"),
         ("drive.Axes", "an array of structures: the column member reads a member of an element, as in Axes[0].Speed"),
     ]
@@ -384,9 +384,9 @@ async def test_difference_of_members_of_elements(tmp_path: Path) -> None:
         source = OpcuaSource(name="s", kind="opcua", address=drive.address, insecure=True, time_out=30.0, tags=tags)
         found = await discover(source, tmp_path / "pki")
     comparison = compare([(tag, TagLocation(line)) for line, tag in enumerate(tags)], found)
-    assert {one.tag.member: one.reason for one in comparison.only_list} == {
+    assert {difference.tag.member: difference.reason for difference in comparison.only_list} == {
         member: reason for member, (_, reason) in paths.items() if reason
     }
     assert (comparison.same, comparison.different) == (3, [])
     assert not [tag for tag in found.tags if tag.address.endswith("=drives")], "elements are not listed"
-    assert [one.reason for one in found.skipped if one.name == "drives"] == [paths["On"][1]]
+    assert [node.reason for node in found.skipped if node.name == "drives"] == [paths["On"][1]]

@@ -105,7 +105,7 @@ async def test_discover_lists_members_of_foreign_servers(foreign: Peer, tmp_path
     found = await discovered(f"opc.tcp://127.0.0.1:{foreign.port}", tmp_path)
     kinds = {tag.member: tag.kind for tag in found.tags if tag.address.endswith(";s=Drive")}
     assert kinds == {member: kind for member, kind, index in FOREIGN if index is None}
-    assert "Drive.Temperatures" in {one.name for one in found.skipped}
+    assert "Drive.Temperatures" in {node.name for node in found.skipped}
 
 
 ELEMENTS: list[tuple[str, ChannelKind, str | None]] = [

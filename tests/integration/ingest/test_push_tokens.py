@@ -204,12 +204,12 @@ async def test_list_shows_when_a_token_was_used_last(tmp_path: Path) -> None:
     site.state.run.mkdir(exist_ok=True)
     Deployment(site.root / "p" / "plant.toml", simulator=False).save(site.state)
     Running("demo", site.plant.health, ("collector-push",)).save(site.state)
-    assert [one.used_at for one in tokens.list_tokens("edge", None, site.state)] == [None, None]
+    assert [token.used_at for token in tokens.list_tokens("edge", None, site.state)] == [None, None]
     async with site.running():
         before = time.time() * 1e6
         assert await status(site, new) == 204
         listed = await asyncio.to_thread(tokens.list_tokens, None, None, site.state)
-    assert [(one.source, one.short) for one in listed] == [("edge", hash_of(t).short) for t in (_FIRST, new)]
+    assert [(token.source, token.short) for token in listed] == [("edge", hash_of(t).short) for t in (_FIRST, new)]
     assert listed[0].used_at == 0
     assert listed[1].used_at is not None
     assert listed[1].used_at >= before - 1

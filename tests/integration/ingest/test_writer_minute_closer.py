@@ -139,7 +139,7 @@ async def test_changed_held_value_refreshes_later_minutes(
         batches = running.minute(minute)
         if minute in (2, 3):  # channel 7 is silent, with a value that holds
             last = batch([(7, 2 * MINUTE_US + 1, 7.0, 0)] if minute == 2 else [(8, minute * MINUTE_US + 1, 0.0, 0)])
-            batches = [last, *(without(one, 7) for one in batches)]
+            batches = [last, *(without(full, 7) for full in batches)]
         await running.send(*batches)
         if minute == 3:
             if what == "a gap":

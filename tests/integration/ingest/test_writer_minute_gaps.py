@@ -60,7 +60,7 @@ async def test_gap_in_order_refreshes_nothing(
             )
             behind = [b for b in batches if isinstance(b, SampleBatch) and len(b) and b.samples.time[0] > begin]
             batches.insert(len(batches) - len(behind), opened)
-        await running.send(*(one for one in batches if len(one)))
+        await running.send(*(batch for batch in batches if len(batch)))
         if minute in gaps:
             await running.send(ended)
         await running.close(owner, minute)
@@ -141,7 +141,7 @@ async def test_gap_of_a_killed_writer(
 ) -> None:
     """Minutes that continue its minute are computed again, also where that minute itself has no row."""
     for minute in range(3):
-        batches = [without(one, 7) if silent and minute == 2 else one for one in running.minute(minute)]
+        batches = [without(batch, 7) if silent and minute == 2 else batch for batch in running.minute(minute)]
         await running.send(*batches)
         if minute < 2:
             await running.close(owner, minute)

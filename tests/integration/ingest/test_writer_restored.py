@@ -58,7 +58,7 @@ async def written(folder: Path, database: Database, **options: Any) -> Writer:
 
 async def restore(database: Database, backup: Database) -> None:
     """Put the backup in the place of the database, as a restored data directory is: the same server and timeline."""
-    name, copy = (one.owner_dsn.rpartition("/")[2] for one in (database, backup))
+    name, copy = (cluster_database.owner_dsn.rpartition("/")[2] for cluster_database in (database, backup))
     await drop(database.owner_dsn, name)
     async with connected(maintenance_dsn(database.owner_dsn)) as server:
         await server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1", copy)

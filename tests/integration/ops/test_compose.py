@@ -122,7 +122,9 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any], plant: P
     address = urlsplit(telegraf["environment"]["PLANTLOG_PUSH"])
     assert address.scheme == "https"
     assert address.hostname in plant.tls.names
-    assert telegraf["environment"]["PLANTLOG_CA"].rpartition("/")[2] in {one["source"] for one in telegraf["secrets"]}
+    assert telegraf["environment"]["PLANTLOG_CA"].rpartition("/")[2] in {
+        secret["source"] for secret in telegraf["secrets"]
+    }
 
 
 def test_whatever_uses_the_database_verifies_it(official: dict[str, Any], environment: Path) -> None:
@@ -145,7 +147,7 @@ def test_whatever_uses_the_database_verifies_it(official: dict[str, Any], enviro
         if one["target"] == str(_PEM.parent)
     }
     assert mounted == {**dict.fromkeys({*issuing, "restore"}, False), "database": True}
-    secrets = {name: {one["source"] for one in service.get("secrets", ())} for name, service in services.items()}
+    secrets = {name: {entry["source"] for entry in service.get("secrets", ())} for name, service in services.items()}
     assert {name for name, sources in secrets.items() if "tls_ca_key" in sources} == issuing
     # `restore` sees the folder of all secrets.
     using = {name for name, sources in secrets.items() if any("dsn" in source for source in sources)} - {"restore"}
@@ -203,10 +205,10 @@ def test_what_backs_up_sees_what_the_database_sees(
     data = Path(image_environment()["PGDATA"])
     assert Path(image_environment()["PLANTLOG_DATABASE"]) == data
     wanted = {str(data.parent), str(REPOSITORY)}
-    mounted = [one for one in database["volumes"] if one["target"] in wanted]
+    mounted = [volume for volume in database["volumes"] if volume["target"] in wanted]
     for service in others:
-        assert [one for one in service["volumes"] if one["target"] in wanted] == mounted
-    assert {one["target"] for one in mounted} == wanted
+        assert [volume for volume in service["volumes"] if volume["target"] in wanted] == mounted
+    assert {mount["target"] for mount in mounted} == wanted
     monkeypatch.setattr("os.geteuid", lambda: 10001)
     cluster = MountedCluster(tmp_path, Binaries(Path("/")), data)
     condition = f"test ! -e {cluster.archiving}"
@@ -258,19 +260,19 @@ def test_the_plant_in_containers_is_the_example(official: dict[str, Any]) -> Non
 
 def test_grafana_and_telegraf_get_their_variables(official: dict[str, Any]) -> None:
     grafana, telegraf = official["services"]["grafana"], official["services"]["telegraf"]
-    (folder,) = [one["target"] for one in grafana["volumes"] if one["source"] == "dashboards"]
+    (folder,) = [volume["target"] for volume in grafana["volumes"] if volume["source"] == "dashboards"]
     assert grafana["environment"]["PLANTLOG_DASHBOARDS"] == folder
     dashboards = official["services"]["dashboards"]
-    assert [one["target"] for one in dashboards["volumes"]] == dashboards["command"][-1:]
+    assert [volume["target"] for volume in dashboards["volumes"]] == dashboards["command"][-1:]
     asked: set[str] = set()
     for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
         settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
         asked |= set(re.findall(r"\$([A-Z][A-Z_]+)", settings))
         for secret in re.findall(r"/run/secrets/(\w+)", settings):
-            assert secret in {one["source"] for one in grafana["secrets"]}, path
+            assert secret in {entry["source"] for entry in grafana["secrets"]}, path
     assert asked <= grafana["environment"].keys()
     config = (CHECKOUT / "ops" / "telegraf" / "telegraf.conf").read_text()
-    mounted = {one.get("target", one["source"]).rpartition("/")[2] for one in telegraf["secrets"]}
+    mounted = {entry.get("target", entry["source"]).rpartition("/")[2] for entry in telegraf["secrets"]}
     assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) | {"tls_ca"} == mounted
     variables = {name for name in re.findall(r"\$\{(\w+):-", config) if name != "PLANTLOG_SECRETS"}
     assert variables == {name for name in telegraf["environment"] if name.startswith("PLANTLOG_")}

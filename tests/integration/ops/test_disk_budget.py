@@ -33,9 +33,9 @@ async def test_disk_budget_drops_the_oldest_permitted_days(
     await run_ok(AHEAD, job_context(database, tmp_path))  # the chunk of the events that are about to come
     await set_setting(owner, "disk_budget", str(await vacuumed_size(owner) - 10_000))
     planned = await retain(maintenance, database, tmp_path)
-    assert [(one.from_time, one.why, one.action) for one in planned][:1] == [(day(9), "budget", "chunk")]
+    assert [(slice_.from_time, slice_.why, slice_.action) for slice_ in planned][:1] == [(day(9), "budget", "chunk")]
     assert {ago for ago, _ in await sample_counts(owner)} == {8, 7, 2, 0}, "one packed day is enough"
-    assert [one["why"] for one in await recorded(owner)] == ["budget"]
+    assert [event["why"] for event in await recorded(owner)] == ["budget"]
     await set_setting(owner, "disk_budget", str(await vacuumed_size(owner) - 500_000))
     await retain(maintenance, database, tmp_path)
     assert {ago for ago, _ in await sample_counts(owner)} == {8, 2, 0}, "8 has no seal, and one day of rows is enough"

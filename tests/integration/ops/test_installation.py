@@ -279,7 +279,7 @@ async def test_status_and_questions_are_by_installation(
         " SELECT s.id, now(), 'stopped' FROM plant.source AS s WHERE s.name = 'second'"
     )
     found = [(await asyncio.to_thread(StatusMonitor(state).snapshot))["database"] for state in states]
-    assert [(one["outages_open"], one["others"]) for one in found] == [
+    assert [(status["outages_open"], status["others"]) for status in found] == [
         (opened, [f"installation {installation_id(other)} of plant {other.root.name}"])
         for opened, other in zip((0, 1), reversed(states), strict=True)
     ]
@@ -300,7 +300,9 @@ async def test_status_and_questions_are_by_installation(
     def outages(installation: str) -> int:
         return int(StatusMonitor(states[0], installation).snapshot()["database"]["outages_open"])
 
-    found = [await asyncio.to_thread(outages, one) for one in ("first", str(installation_id(states[1]))[:8], "all")]
+    found = [
+        await asyncio.to_thread(outages, chosen) for chosen in ("first", str(installation_id(states[1]))[:8], "all")
+    ]
     assert found == [0, 1, 1]
     with pytest.raises(PlantlogError, match=unknown):
         await asyncio.to_thread(outages, "third")

@@ -228,7 +228,7 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
     assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
     assert await runs(owner, "refused") == [("failed", None, "the disk is mounted read-only")]
     assert await runs(owner, "mistaken") == [("failed", None, "KeyError: 'nobody foresaw this'")]
-    wrongs = {one["name"]: one for one in maintenance.reports()}
+    wrongs = {report["name"]: report for report in maintenance.reports()}
     for name in ("wrong", "mistaken"):
         assert (wrongs[name]["outcome"], wrongs[name]["failures"]) == ("failed", 1)
         assert wrongs[name]["next_at"] > wrongs[name]["started_at"] + 4
@@ -342,12 +342,12 @@ async def test_two_maintenance_processes_do_each_job_once(
 
     async def vacuumed_size() -> bool:
         text = [await asyncio.to_thread(_health, port) for port in ports]
-        return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in text)
+        return all(page is not None and all(job["outcome"] for job in page["jobs"]) for page in text)
 
     async with process(states[0]) as first, process(states[1]) as second:
         await until(vacuumed_size)
-        for one in (first, second):
-            one.send_signal(signal.SIGTERM)
+        for session in (first, second):
+            session.send_signal(signal.SIGTERM)
         assert [await first.wait(), await second.wait()] == [0, 0]
     closed = await owner.fetchval("SELECT plant.closed_until()")
     cutoff = round((day(0) - (closed - 5 * DAY)) / DAY)

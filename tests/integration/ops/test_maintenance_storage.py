@@ -168,7 +168,7 @@ async def test_a_database_over_its_budget_wakes_retention_at_once(
     working = asyncio.create_task(maintenance.run())
 
     async def idle() -> bool:
-        return bool((await runs(owner, "retain")) and all(one["outcome"] for one in maintenance.reports()))
+        return bool((await runs(owner, "retain")) and all(report["outcome"] for report in maintenance.reports()))
 
     async def freed() -> bool:
         return {ago for ago, _ in await sample_counts(owner)} == {8, 2}

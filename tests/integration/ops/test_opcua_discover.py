@@ -107,7 +107,7 @@ async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
         await either.write_attribute(ua.AttributeIds.ValueRank, ua.DataValue(ua.Variant(-2, V.Int32)))
         found = await discovered(address, tmp_path)
     assert not found.tags
-    reasons = {one.address: one.reason for one in found.skipped}
+    reasons = {node.address: node.reason for node in found.skipped}
     assert (
         reasons["nsu=urn:tests;s=array"]
         == reasons["nsu=urn:tests;s=either"]

@@ -258,7 +258,7 @@ def test_refused_prepare_leaves_the_folder_and_the_database(
 
 async def _installations(database: Database) -> list[UUID]:
     async with connected(database.owner_dsn) as connection:
-        return [one.id for one in await installations(connection)]
+        return [installation.id for installation in await installations(connection)]
 
 
 def test_refused_service_makes_no_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

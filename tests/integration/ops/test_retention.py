@@ -71,15 +71,15 @@ async def test_retention_removes_one_class_and_keeps_the_others(
     kept |= {(ago, channel): SAMPLES for ago in (3, 2) for channel in (1, 2, 3, 4)}
     assert await sample_counts(owner) == kept
     rows = await recorded(owner)
-    assert [(one["relation"], one["action"]) for one in rows] == [
+    assert [(row["relation"], row["action"]) for row in rows] == [
         (closed, "rows"),
         (closed, "rows"),
         ("plant.samples_raw", "rows"),
     ]
-    for one in rows:
-        assert (one["classes"], one["channels"], one["rows"], one["why"]) == (["fast"], 2, 2 * SAMPLES, "age")
-        assert one["channel_ids"] == "{[2,3),[4,5)}"
-        assert one["bytes"] > 0
+    for row in rows:
+        assert (row["classes"], row["channels"], row["rows"], row["why"]) == (["fast"], 2, 2 * SAMPLES, "age")
+        assert row["channel_ids"] == "{[2,3),[4,5)}"
+        assert row["bytes"] > 0
 
 
 async def test_chunk_is_dropped_whole_when_all_classes_expire(
@@ -94,7 +94,7 @@ async def test_chunk_is_dropped_whole_when_all_classes_expire(
     await retain(maintenance, database, tmp_path)
     assert await sample_counts(owner) == {(2, channel): SAMPLES for channel in (1, 2, 3, 4)}
     rows = await recorded(owner)
-    assert [(one["relation"], one["action"], one["classes"]) for one in rows] == [
+    assert [(row["relation"], row["action"], row["classes"]) for row in rows] == [
         (closed, "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["fast"]),
@@ -118,10 +118,10 @@ async def test_dry_run_lists_the_deletions_and_changes_nothing(
     planned = list((await plan(maintenance)).slices)
     assert await sample_counts(owner) == before
     assert await recorded(owner) == []
-    assert {one.what for one in planned} == {"raw", "event"}
+    assert {slice_.what for slice_ in planned} == {"raw", "event"}
     await Retention().work(job_context(database, tmp_path), maintenance)
     went = sorted(map(of_event, await recorded(owner)))
-    assert [one[:5] + one[6:] for one in went] == [one[:5] + one[6:] for one in sorted(map(facts, planned))]
+    assert [row[:5] + row[6:] for row in went] == [row[:5] + row[6:] for row in sorted(map(facts, planned))]
     # Bytes are a share of the rows that the chunk still has: of two slices of one chunk the second takes a larger one.
     assert all(one[5] >= other[5] for one, other in zip(went, sorted(map(facts, planned)), strict=True))
     left = (await plan(maintenance)).slices
@@ -159,7 +159,7 @@ async def test_unsealed_days_are_kept_until_sealed(
     await set_retention(owner, "default", raw=5)
     await set_retention(owner, "fast", raw=5)
     planned = await retain(maintenance, database, tmp_path)
-    assert [(one.from_time, one.action) for one in planned] == [
+    assert [(slice_.from_time, slice_.action) for slice_ in planned] == [
         (day(9), "unsealed"),
         (day(8), "chunk"),
         (day(7), "unsealed"),
@@ -186,7 +186,7 @@ async def test_a_day_waits_for_the_seal_of_each_installation_with_samples(
     for name in ("default", "fast"):
         await set_retention(owner, name, raw=5)
     planned = await retain(maintenance, database, tmp_path)
-    assert [(one.from_time, one.action) for one in planned] == [(day(9), "unsealed"), (day(8), "chunk")]
+    assert [(slice_.from_time, slice_.action) for slice_ in planned] == [(day(9), "unsealed"), (day(8), "chunk")]
     waits = "SELECT plant.lacks_seal($1, $2)"
     assert await maintenance.fetchval(waits, day(9), day(8))
     presence = "INSERT INTO plant.presence (installation_id, place, folder) SELECT id, '', '' FROM plant.installation"
@@ -236,7 +236,7 @@ async def test_raw_data_wait_for_the_rollups_that_are_made_from_them(
     await set_retention(owner, "default", raw=5)
     await set_retention(owner, "fast", raw=5)
     planned = await retain(maintenance, database, tmp_path)
-    assert [(one.from_time, one.action) for one in planned] == [(day(9), "dirty"), (day(8), "chunk")]
+    assert [(slice_.from_time, slice_.action) for slice_ in planned] == [(day(9), "dirty"), (day(8), "chunk")]
     assert {ago for ago, _ in await sample_counts(owner)} == {9}
     await owner.execute("DELETE FROM plant.rollup_dirty")
     await retain(maintenance, database, tmp_path)

@@ -313,11 +313,11 @@ def test_each_installation_has_its_own_revisions(plant: Plant, database: Databas
     other = Plant(database, tmp_path / "other", "q")
     other.tags.write_text("name,address\nc,holding:0\n")
     other.up()
-    assert [one["number"] for one in other.log()] == [1]
+    assert [revision["number"] for revision in other.log()] == [1]
     assert other.run("show", "1", "tags/plc.csv").stdout == "name,address\nc,holding:0\n"
     plant.tags.write_text(f"{_TAGS}d,holding:3,\n")
     plant.up()
-    assert [one["number"] for one in plant.log()] == [2, 1]
+    assert [revision["number"] for revision in plant.log()] == [2, 1]
     assert len(other.log()) == 1
 
 

@@ -124,7 +124,7 @@ async def test_spool_show(offline: Site) -> None:
     await offline.spool("opcua.backfill")
     path = await offline.spool("push", batch([(3, 0, 1.0, 0)], 2), EventBatch(1, at, (Event("restart", at),)))
     shown = await offline.json("show")
-    files = {one["name"]: one for one in shown["files"]}
+    files = {file["name"]: file for file in shown["files"]}
     assert list(files) == ["opcua.backfill", "opcua", "push"]
     opcua = files["opcua"]
     assert (opcua["batches"], opcua["rows"], opcua["max_bytes"]) == (1, 2, 64 * MIB)
@@ -228,7 +228,7 @@ async def test_spool_quarantine(site: Site, owner: asyncpg.Connection) -> None:
     await site.write()
     found = await site.json("quarantine")
     assert found["rows"] == 5
-    reasons = {one["reason"]: one for one in found["reasons"]}
+    reasons = {reason["reason"]: reason for reason in found["reasons"]}
     assert {name: (one["rows"], one["sources"]) for name, one in reasons.items()} == {
         "future": (2, ["a", "b"]),
         "refused": (3, ["a"]),

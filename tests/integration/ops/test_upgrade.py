@@ -103,7 +103,7 @@ async def test_seals_of_an_earlier_release_hold(earlier: str, owner: asyncpg.Con
     chain = await seals(owner, 1)
     assert chain_problems(chain, None) == []
     assert list(seal_problems(chain, await stored_keys(owner, 1), None)) == []
-    days = {seal.day: [one for one in chain if one.day == seal.day] for seal in chain}
+    days = {seal.day: [link for link in chain if link.day == seal.day] for seal in chain}
     assert days
     for of in days.values():
         sealed = await sealed_day(owner, date.fromisoformat(of[0].day), of)

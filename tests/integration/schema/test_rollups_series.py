@@ -83,7 +83,7 @@ async def test_charts_equal_the_samples(owner: asyncpg.Connection[Any]) -> None:
                 begin, end = begin - begin % HOUR_US, end + HOUR_US - end % HOUR_US
             points = some.choice((1, 2, 7, 50, 300, 1000, 5000))
             sources.add(await compare(owner, plant, some.choice((1, 2, 3)), begin, end, points))
-    assert {"raw", "1m", "1h"} <= {one for several in sources for one in several.split("+")}
+    assert {"raw", "1m", "1h"} <= {source for several in sources for source in several.split("+")}
 
 
 @pytest.mark.slow

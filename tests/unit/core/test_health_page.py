@@ -51,7 +51,9 @@ async def test_addresses_and_tokens_are_for_this_machine(tmp_path: Path) -> None
             "sources": [{"name": "edge", "state": "connected"}],
         }
         assert await fetched(port, **{"X-Forwarded-For": "10.0.0.7"}) == public
-        for address in [one for one in machine_addresses() if "." in one and not one.startswith("127.")][:1]:
+        for address in [
+            address for address in machine_addresses() if "." in address and not address.startswith("127.")
+        ][:1]:
             assert await fetched(port, local=address) == public
 
 

@@ -119,7 +119,7 @@ def state(tmp_path: Path) -> State:
 
 def _programs(plant: Plant, state: State) -> dict[str, Program]:
     deployment = Deployment(Path("plant.toml"), simulator=False)
-    return {one.name: one for one in programs.all_programs(deployment, plant, state, own_database=False)}
+    return {program.name: program for program in programs.all_programs(deployment, plant, state, own_database=False)}
 
 
 def _restarts(plant: Plant, state: State) -> set[str]:

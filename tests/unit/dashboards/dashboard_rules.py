@@ -37,8 +37,12 @@ def _defaults(panel: Json) -> Json:
 
 def _overrides(panel: Json) -> Iterator[tuple[str, str, Json]]:
     """(matcher, what it matches, properties)"""
-    for one in panel["fieldConfig"]["overrides"]:
-        yield one["matcher"]["id"], one["matcher"]["options"], {p["id"]: p["value"] for p in one["properties"]}
+    for override in panel["fieldConfig"]["overrides"]:
+        yield (
+            override["matcher"]["id"],
+            override["matcher"]["options"],
+            {p["id"]: p["value"] for p in override["properties"]},
+        )
 
 
 def _variables(dashboard: Json) -> Iterator[Json]:
@@ -48,7 +52,7 @@ def _variables(dashboard: Json) -> Iterator[Json]:
 def _queries(dashboard: Json) -> Iterator[tuple[str, str]]:
     for panel in _panels(dashboard):
         yield from ((panel["title"], target["rawSql"]) for target in panel["targets"])
-    yield from ((one["name"], one["query"]) for one in _variables(dashboard))
+    yield from ((variable["name"], variable["query"]) for variable in _variables(dashboard))
     for one in dashboard["annotations"]["list"]:
         if "rawSql" in one.get("target", {}):
             yield one["name"], one["target"]["rawSql"]
@@ -223,14 +227,14 @@ def gauges_have_a_range(dashboard: Json) -> Iterator[str]:
 
 def variables_are_never_empty(dashboard: Json) -> Iterator[str]:
     """Nothing can be repeated for a variable without a value, and it is called All."""
-    for one in _variables(dashboard):
-        if not re.search(r"UNION ALL\s+SELECT [^;]*WHERE NOT EXISTS", one["query"]):
-            yield one["name"]
+    for variable in _variables(dashboard):
+        if not re.search(r"UNION ALL\s+SELECT [^;]*WHERE NOT EXISTS", variable["query"]):
+            yield variable["name"]
 
 
 def many_values_are_asked_for_as_many(dashboard: Json) -> Iterator[str]:
     """A variable of several values is a list, also where one panel stands for each."""
-    many = {one["name"] for one in _variables(dashboard) if one["multi"]}
+    many = {variable["name"] for variable in _variables(dashboard) if variable["multi"]}
     for title, sql in _queries(dashboard):
         for before, name in re.findall(r"(\w*\s*[([=]?\s*)\$\{(\w+):sqlstring\}", sql):
             if name in many and not re.search(r"(IN \(|ARRAY\[)$", before):

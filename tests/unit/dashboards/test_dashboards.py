@@ -53,7 +53,7 @@ def test_grafana_is_given_its_dashboards(tmp_path: Path) -> None:
     assert "$__installationFilter" not in json.dumps(written), "Grafana does not know it"
     curve = f"-- channel.sql: curve\n{queries('channel')['curve']}"
     assert curve in [
-        target["rawSql"] for one in written["3-channel.json"]["panels"] for target in one.get("targets", ())
+        target["rawSql"] for panel in written["3-channel.json"]["panels"] for target in panel.get("targets", ())
     ]
 
 
@@ -164,8 +164,8 @@ def test_provisioning_names_the_plantlog_data_source() -> None:
     assert "allowUiUpdates: false" in (folder / "dashboards" / "plantlog.yaml").read_text()
     uids = {
         target["datasource"]["uid"]
-        for one in _DASHBOARDS
-        for panel in one.panels()
+        for dashboard in _DASHBOARDS
+        for panel in dashboard.panels()
         for target in panel.get("targets", [])
     }
     assert uids == {"plantlog"}

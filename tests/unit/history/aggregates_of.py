@@ -77,7 +77,7 @@ def _courses(
     channels: Sequence[Channel], window: tuple[int, int], configuration: Configuration
 ) -> tuple[Courses, Samples]:
     """Courses, and the samples in the window."""
-    every = columns([(number, *one) for number, channel in enumerate(channels) for one in channel.samples])
+    every = columns([(number, *sample) for number, channel in enumerate(channels) for sample in channel.samples])
 
     def read(ids: Collection[int], within: tuple[int, int], of: Callable[[Samples], Samples]) -> Iterable[Samples]:
         here = np.isin(every.channel, [*ids]) & (every.time >= within[0]) & (every.time < within[1])

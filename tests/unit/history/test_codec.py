@@ -46,9 +46,9 @@ def rows(stream: bytes) -> Iterator[dict[str, Any]]:
 @example([[(i * 253, bits(1.5), 0) for i in range(4000)], [(i * 1_000_000, bits(i / 10), 0) for i in range(3600)]])
 @example([[(i * 10_000, bits(i / 7), 0) for i in range(50)] + [(HOUR_US - 1, bits(0.5), 3)]])
 def test_samples_come_back_to_the_bit(of_channels: list[Hour]) -> None:
-    lengths = [len(one) for one in of_channels]
+    lengths = [len(of_channel) for of_channel in of_channels]
     channel = np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths)
-    columns = list(zip(*(sample for one in of_channels for sample in one), strict=True))
+    columns = list(zip(*(sample for of_channel in of_channels for sample in of_channel), strict=True))
     time, value = np.array(columns[0], np.int64) + _DAY_US, np.array(columns[1], np.uint64)
     status = np.array(columns[2], np.uint32)
 

@@ -280,7 +280,7 @@ def test_amendment_is_proven_by_the_rows_before() -> None:
     added = [row not in before for row in rows]
     found, problems = _day(rows, before, added)
     assert problems == []
-    assert all(one.proven for one in found)
+    assert all(amendment.proven for amendment in found)
     assert [one.what for one in found[:2]] == ["x, hour 05: 2 samples added", "events, hour 05: 2 events added"]
     altered = [b"z" * 20, *rows[1:]]
     for some, mask in (
@@ -290,7 +290,7 @@ def test_amendment_is_proven_by_the_rows_before() -> None:
         (rows[1:], added[1:]),
     ):
         _, problems = _day(some, before, mask)
-        assert [one.rpartition(": without")[0] for one in problems] == [
+        assert [problem.rpartition(": without")[0] for problem in problems] == [
             "revision 1: x, hour 05",
             "revision 1: events, hour 05",
         ]
@@ -313,7 +313,7 @@ def test_amendment_of_an_earlier_version_is_not_proven() -> None:
     parts = [Revision(b"", HourDigests((0,) * 24, ()), b"")] * 2
     changes = {"channels": [{"id": 1, "name": "x", "hour": 5, "before": 1, "after": 2}]}
     found, problems = amendments(["", json.dumps(changes)], parts, digests, AmendedRows({(1, 5): b"a" * 40}))
-    assert (problems, [(one.what, one.proven) for one in found]) == (
+    assert (problems, [(amendment.what, amendment.proven) for amendment in found]) == (
         [],
         [("x, hour 05: at least 1 added, and others may have changed, by a version that kept no proof", False)],
     )

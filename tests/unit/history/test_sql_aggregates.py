@@ -72,7 +72,9 @@ def far_apart(*hours: int, quality: int = model.GOOD) -> tuple[list[Data], int, 
 
 def channel_of(data: Data, kind: str = "analog", wraps_at: float | None = None) -> Channel:
     samples, gaps = data
-    return Channel([(one.time, float(one.value), one.status or 0) for one in samples], gaps, kind, wraps_at=wraps_at)
+    return Channel(
+        [(sample.time, float(sample.value), sample.status or 0) for sample in samples], gaps, kind, wraps_at=wraps_at
+    )
 
 
 def same(rows: Sequence[tuple[float, int]], expected: Sequence[tuple[Any, int]]) -> None:
@@ -121,7 +123,7 @@ def test_aggregates_are_as_defined(
     percent = (configuration.percent_data_bad, configuration.percent_data_good)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.kernels.courses._BLOCK_ROWS", block)
-        every = [channel_of(one) for one in channels]
+        every = [channel_of(channel) for channel in channels]
         found = aggregates(every, (begin, end), step, own, _NAMES, 1.0, 0.3)
         at_starts = values(every, range(begin, end, step), own)
     for number, (samples, gaps) in enumerate(channels):
@@ -148,7 +150,7 @@ def test_aggregates_are_as_defined(
         for name, fraction in (("percentile", 0.3), ("minimum", 0.0), ("maximum", 1.0)):
             same(
                 [(value, status) for value, _, status in rows[name]],
-                [(quantile(one.usable, fraction), one.status) for one in counted],
+                [(quantile(result.usable, fraction), result.status) for result in counted],
             )
         same([row[1:3] for row in at_starts[number]], model.interpolated(history, begin, end, step))
         for row in at_starts[number]:
@@ -157,7 +159,7 @@ def test_aggregates_are_as_defined(
 
 def _check_neighbours(row: tuple[Any, ...], samples: list[Point], configuration: model.Configuration) -> None:
     worst = model.GOOD if configuration.treat_uncertain_as_bad else model.UNCERTAIN
-    good = [one for one in samples if configuration.simple_bounds or one.quality <= worst]
+    good = [sample for sample in samples if configuration.simple_bounds or sample.quality <= worst]
     time = row[0]
     before = [one for one in good if time - model.HOLD <= one.time < time][-1:]
     after = [one for one in good if time < one.time <= time + model.HOLD][:1]

@@ -46,7 +46,7 @@ def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict
     ]
     found = wanted.compute(columns(samples))
     names = (found["channel_id"], found["time"] // STEP, found["kind"])
-    return list(zip(*(one.tolist() for one in names), strict=True)), found
+    return list(zip(*(name.tolist() for name in names), strict=True)), found
 
 
 def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:

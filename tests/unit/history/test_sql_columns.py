@@ -31,7 +31,7 @@ def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows:
         patch.setattr(row_groups, "_SAMPLES", rows)
         found = list(joined_parts(by_channel(map(columns, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
-    assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == expected
+    assert [row for part in found for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == expected
     for one, other in pairwise(found):
         assert one.channel[-1] != other.channel[0]
         assert len(one) + len(other) > rows or len(np.unique(other.channel)) > 1

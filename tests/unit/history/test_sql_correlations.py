@@ -16,7 +16,7 @@ from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
 Values = dict[int, float]
-_NAMES = [one.name for one in CORRELATIONS]
+_NAMES = [measure.name for measure in CORRELATIONS]
 _MISSING = st.sets(st.integers(0, 60), max_size=20) | st.sets(st.integers(0, 60))
 
 
@@ -49,8 +49,8 @@ def correlations_of(channels: list[Values], target: Values, most: int) -> list[d
     ]
     found = Correlations(grid, dense([grid.numbers(samples[-1])]), most)
     rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
-    for one in found.compute_parts(samples[:-1]):
-        for channel, n, r, pairs in zip(*(one[name].tolist() for name in _NAMES), strict=True):
+    for part in found.compute_parts(samples[:-1]):
+        for channel, n, r, pairs in zip(*(part[name].tolist() for name in _NAMES), strict=True):
             rows[channel][n] = (r, pairs)
     return rows
 

@@ -60,4 +60,4 @@ def test_intervals_are_those_of_a_loop(samples: list[Sample], pause: int, size: 
     found = {(one[:2], two[:2]) for one, two in pairwise(samples) if one[0] == two[0] and two[1] - one[1] >= pause}
     assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == found
     edges = {(channel, time) for channel, *both in spans for time in both}
-    assert edges <= {one[:2] for one in samples}
+    assert edges <= {sample[:2] for sample in samples}

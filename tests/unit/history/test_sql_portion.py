@@ -83,11 +83,11 @@ def test_samples_are_by_channel_and_time(
         found = [one for one in portion.read() if len(one)]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []
-    assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == sorted(
+    assert [row for part in found for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == sorted(
         expected
     )
     channels = {one for one, _ in expected}
     for one, other in pairwise(found):
         assert one.channel[-1] != other.channel[0] or (in_parts and len(channels) == 1)
     if in_parts and len(channels) == 1 and not (amended or live):
-        assert all(len(one) <= max(rows, size) for one in found)
+        assert all(len(part) <= max(rows, size) for part in found)

@@ -46,7 +46,9 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
             if not segments or place - segments[-1][-1] > 48:
                 segments.append([])
             segments[-1].append(place)
-        found += [(distance, one[0] - 15, one[-1]) for one in segments if one[-1] - one[0] + 16 >= samples]
+        found += [
+            (distance, segment[0] - 15, segment[-1]) for segment in segments if segment[-1] - segment[0] + 16 >= samples
+        ]
     return found
 
 

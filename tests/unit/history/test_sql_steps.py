@@ -35,7 +35,7 @@ def is_good(value: float, status: int) -> bool:
 def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
     rows = []
     for channel, of_channel in groupby(samples, lambda one: one[0]):
-        pairs = list(pairwise(one[1:] for one in of_channel))
+        pairs = list(pairwise(sample[1:] for sample in of_channel))
         moved = [old[1] != new[1] and is_good(*old[1:]) and is_good(*new[1:]) for old, new in pairs]
         sizes = [abs(new[1] - old[1]) for (old, new), step in zip(pairs, moved, strict=True) if step]
         usual = quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sum(sizes)

@@ -39,7 +39,7 @@ def expected(
     held = []
     for place, (time, value) in enumerate(samples):
         following = samples[place + 1] if place + 1 < len(samples) else None
-        gap = min((one for one in gaps if one >= time), default=math.inf)
+        gap = min((start for start in gaps if start >= time), default=math.inf)
         seconds = (min(following[0] if following else math.inf, gap, bounds[1]) - max(time, bounds[0])) / 1e6
         if seconds <= 0:
             continue

@@ -54,7 +54,7 @@ class Server:
     @property
     def states(self) -> list[str]:
         assert Conditions("ua", 1, self.notes).listed() == self.conditions.listed(), "as after a restart"
-        return [one.state for one in self.conditions.listed()]
+        return [condition.state for condition in self.conditions.listed()]
 
 
 def test_states_follow_the_events() -> None:
@@ -125,7 +125,7 @@ def test_refresh_ends_what_it_does_not_name() -> None:
     server.conditions.begin_refresh()
     server.send(ord("a"), "s=a", **ON)
     assert server.refreshed() == ["returned", "removed"]
-    assert [one.key for one in server.conditions.listed()] == ["s=a"]
+    assert [condition.key for condition in server.conditions.listed()] == ["s=a"]
     assert server.states == ["unacknowledged_active"]
 
 

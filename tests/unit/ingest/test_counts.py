@@ -157,7 +157,7 @@ def test_counts_outside_time_limits_are_quarantined_with_their_time() -> None:
     group = assemble([(Path("push.sqlite"), [spooled])], LIMITS)
     assert list(rows(group.counts)) == [(T0 // MINUTE_US * MINUTE_US, "a", 0, 1)]
     assert group.quarantined == ()
-    ((kept_out),) = [one.quarantined for one in group.counted]
+    ((kept_out),) = [counted.quarantined for counted in group.counted]
     assert [(q.reason, q.time, q.channel_id) for q in kept_out] == [
         ("ancient", T0 - 4000 * day, 0),
         ("future", T0 + 2 * day + 7, 3),
@@ -169,7 +169,7 @@ def test_counts_outside_time_limits_are_quarantined_with_their_time() -> None:
         [(T0 + 2 * day + 7, "a", 3, 7)],
     ]
     again = assemble([(Path("push.sqlite"), [SpooledBatch(18, 0, 0, count_batch(some))])], LIMITS)
-    assert {q.id for q in kept_out}.isdisjoint(q.id for one in again.counted for q in one.quarantined)
+    assert {q.id for q in kept_out}.isdisjoint(q.id for counted in again.counted for q in counted.quarantined)
 
 
 def test_repeated_batch_counts_once() -> None:

@@ -95,7 +95,7 @@ def test_days_of_a_source_in_an_hour_are_limited() -> None:
         group = assemble([(Path("a.sqlite"), spooled)], limits)
         assert len(group.samples) and not group.events
         assert len(group.samples) + len(group.quarantined) == len(rows) + 1
-        return sorted(group.samples.value.tolist()), [one.reason for one in group.quarantined]
+        return sorted(group.samples.value.tolist()), [kept_out.reason for kept_out in group.quarantined]
 
     assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10)
     assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10), "looked at again, it is the same"

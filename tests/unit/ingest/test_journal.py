@@ -59,7 +59,7 @@ def replayed(folder: Path, rows: int = 10**9) -> list[SpooledBatch]:
         reader = ReplayReader(path)
         while batches := reader.read(rows):
             found += batches
-            reader.delete([one.sequence for one in batches])
+            reader.delete([read_batch.sequence for read_batch in batches])
         reader.close()
         assert not path.exists()
     return found
@@ -104,7 +104,7 @@ def test_all_kinds_of_batches_come_back(tmp_path: Path, content: Batch) -> None:
     assert (key.source_id, key.sequence) == sent.key, "the key of the table, which may be a digest"
     assert (key.first_time, key.last_time, key.received_at) == (sent.first_time, sent.last_time, T0)
     assert replay(tmp_path).rows == len(content)
-    assert [body_of(one) for one in replayed(tmp_path)] == [body_of(sent)]
+    assert [body_of(read_batch) for read_batch in replayed(tmp_path)] == [body_of(sent)]
 
 
 def test_what_the_other_member_wrote_is_kept_apart(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_the_other_member_wrote_is_kept_apart(tmp_path: Path) -> None:
     assert [key.sequence for key in keys(tmp_path)] == [1]
     assert replay(tmp_path, by_other=True).batches == 2
     assert not has_requests(tmp_path, own_only=True)
-    assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [2, 3]
     assert replay(tmp_path).batches == 3
     assert has_requests(tmp_path, own_only=True)
 
@@ -161,9 +161,9 @@ def test_whatever_is_in_a_segment_the_rest_is_read(
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(other + record + other[:cut] + record[cut:to] + MAGIC + record)
     with closing(Segment(path)) as file:
-        found = [file.read(*one) for one in file.headers()]
+        found = [file.read(*header) for header in file.headers()]
     assert len(found) in (2, 3)
-    assert {one.sequence for one in found} == {1}
+    assert {read_batch.sequence for read_batch in found} == {1}
 
 
 def test_a_replay_is_of_what_was_committed_in_a_time(tmp_path: Path, clock: list[int]) -> None:
@@ -177,13 +177,13 @@ def test_a_replay_is_of_what_was_committed_in_a_time(tmp_path: Path, clock: list
     assert (report.batches, report.rows, report.first, report.last, report.begin) == (
         3, 9, T0 + 2 * HOUR, T0 + 4 * HOUR, T0 + HOUR,
     )  # fmt: skip
-    assert [one.sequence for one in replayed(tmp_path)] == [2, 3, 4]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [2, 3, 4]
     report = replay(tmp_path, T0 + 6 * HOUR)
     assert (report.batches, report.begin) == (0, T0 + HOUR)
     assert not list(tmp_path.glob("*.replay")), "there is nothing to do"
     clock[0] = T0 + 9 * HOUR
     assert replay(tmp_path).batches == 5
-    assert [one.sequence for one in replayed(tmp_path, rows=1)] == [1, 2, 3, 4, 5]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path, rows=1)] == [1, 2, 3, 4, 5]
 
 
 def test_a_killed_writer_continues_a_replay_where_it_was(tmp_path: Path, clock: list[int]) -> None:
@@ -195,7 +195,7 @@ def test_a_killed_writer_continues_a_replay_where_it_was(tmp_path: Path, clock: 
     replay(tmp_path)
     (path,) = tmp_path.glob("*.replay")
     killed = ReplayReader(path)
-    taken = [one.sequence for one in killed.read(9)]
+    taken = [read_batch.sequence for read_batch in killed.read(9)]
     assert taken == [10, 11, 20]
     killed.delete(taken[:2])
     killed.delete(taken[2:])
@@ -203,7 +203,7 @@ def test_a_killed_writer_continues_a_replay_where_it_was(tmp_path: Path, clock: 
     killed.close()
     again = ReplayReader(path)
     assert again.rows == 8 * 3 - 9
-    assert [one.sequence for one in again.read(10**9)] == [20, 21, 30, 31, 40, 41]
+    assert [read_batch.sequence for read_batch in again.read(10**9)] == [20, 21, 30, 31, 40, 41]
     again.close()
 
 
@@ -216,7 +216,7 @@ def test_a_damaged_batch_does_not_stop_a_replay(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     replay(tmp_path)
-    assert [one.sequence for one in replayed(tmp_path)] == [1, 3]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [1, 3]
 
 
 def test_what_the_database_rejects_again_is_a_dead_letter(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_what_was_committed_before_the_clock_was_set_back_is_written_again(tmp_p
         clock[0] = now_us()
     journal.close()
     assert replay(tmp_path, now_us()).batches == 2
-    assert [one.sequence for one in replayed(tmp_path)] == [1, 2]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [1, 2]
 
 
 def test_segments_that_begin_after_the_clock_was_set_back_are_replayed(tmp_path: Path, clock: list[int]) -> None:
@@ -281,7 +281,7 @@ def test_segments_that_begin_after_the_clock_was_set_back_are_replayed(tmp_path:
     journal.close()
     assert len(segments(tmp_path)) == 3
     replay(tmp_path)
-    assert [one.sequence for one in replayed(tmp_path)] == [1, 1, 2, 2, 3, 3]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_clock_that_is_set_back_while_nothing_runs_does_not_disorder_a_journal(
@@ -295,7 +295,7 @@ def test_a_clock_that_is_set_back_while_nothing_runs_does_not_disorder_a_journal
     journal.close()
     assert sequences_of(tmp_path) == [1, 2, 3]
     replay(tmp_path, T0 + HOUR // 2)
-    assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [2, 3]
 
 
 # bounds
@@ -320,7 +320,7 @@ def test_what_waits_to_be_written_again_does_not_get_old(tmp_path: Path, clock: 
     clock[0] += 5 * HOUR
     journal.append([(tmp_path / "opcua.sqlite", [samples(2)])])
     assert sequences_of(tmp_path) == [1, 2]
-    assert [one.sequence for one in replayed(tmp_path)] == [1]
+    assert [read_batch.sequence for read_batch in replayed(tmp_path)] == [1]
     clock[0] += 5 * HOUR
     journal.append([(tmp_path / "opcua.sqlite", [samples(3)])])
     assert sequences_of(tmp_path) == [2, 3]

@@ -248,7 +248,7 @@ _ARRAYS = st.sampled_from([*_ARRAY_TYPES]).flatmap(
 
 def wanting(*indexes: int | tuple[int, ...]) -> DecodeRules:
     """These elements, one of each handle from 0 on."""
-    elements = [(one,) if isinstance(one, int) else one for one in indexes]
+    elements = [(index,) if isinstance(index, int) else index for index in indexes]
     return DecodeRules(element=np.array([*range(len(elements)), -1], np.int64), elements=elements)
 
 

@@ -71,16 +71,16 @@ class Theirs:
 
     def __init__(self, structure: Structure, numbers: Iterator[int]) -> None:
         self.structure = structure
-        self.inside = {one.name: Theirs(one.structure, numbers) for one in structure.fields if one.structure}
+        self.inside = {field.name: Theirs(field.structure, numbers) for field in structure.fields if field.structure}
         self.data_type = ua.NodeId(next(numbers), 2)
         fields = [
             ua.StructureField(
-                Name=one.name,
-                DataType=self.inside[one.name].data_type if one.structure else ua.NodeId(one.type),
-                ValueRank=1 if one.dimensions else -1,
-                IsOptional=one.optional,
+                Name=field.name,
+                DataType=self.inside[field.name].data_type if field.structure else ua.NodeId(field.type),
+                ValueRank=1 if field.dimensions else -1,
+                IsOptional=field.optional,
             )
-            for one in structure.fields
+            for field in structure.fields
         ]
         form = ua.StructureType(("plain", "optional", "union").index(structure.form))
         name = f"Made{self.data_type.Identifier}"
@@ -92,21 +92,21 @@ class Theirs:
     def value(self, draw: Any) -> tuple[Any, dict[str, Any]]:
         """A value, and what its members are: values, or lists of them, or the members of a structure."""
         value, members = self.made(), {}
-        names = [one.name for one in self.structure.fields]
+        names = [field.name for field in self.structure.fields]
         only = [draw(st.sampled_from(names))] if self.structure.form == "union" else names
-        for one in self.structure.fields:
-            if one.name not in only or (one.optional and draw(st.booleans())):
+        for field in self.structure.fields:
+            if field.name not in only or (field.optional and draw(st.booleans())):
                 continue
-            if one.structure is None:
-                values = _VALUES[one.type]
-                theirs = draw(st.lists(values, max_size=4) if one.dimensions else values)
-                members[one.name] = theirs
-            elif one.dimensions:
-                both = [self.inside[one.name].value(draw) for _ in range(draw(st.integers(0, 3)))]
-                theirs, members[one.name] = [it for it, _ in both], [inside for _, inside in both]
+            if field.structure is None:
+                values = _VALUES[field.type]
+                theirs = draw(st.lists(values, max_size=4) if field.dimensions else values)
+                members[field.name] = theirs
+            elif field.dimensions:
+                both = [self.inside[field.name].value(draw) for _ in range(draw(st.integers(0, 3)))]
+                theirs, members[field.name] = [it for it, _ in both], [inside for _, inside in both]
             else:
-                theirs, members[one.name] = self.inside[one.name].value(draw)
-            setattr(value, one.name, theirs)
+                theirs, members[field.name] = self.inside[field.name].value(draw)
+            setattr(value, field.name, theirs)
         return value, members
 
 
@@ -121,12 +121,12 @@ def encode(values: Sequence[Any], handle: int = FIRST_STRUCTURE) -> bytes:
 
 def wanted_of(structure: Structure, within: str = "") -> Iterator[tuple[str, int]]:
     """(path, built-in type) of all that can be a channel: of an array the elements 0 and 2."""
-    for one in structure.fields:
-        for path in (f"{within}{one.name}{index}" for index in (("[0]", "[2]") if one.dimensions else ("",))):
-            if one.structure:
-                yield from wanted_of(one.structure, f"{path}.")
+    for field in structure.fields:
+        for path in (f"{within}{field.name}{index}" for index in (("[0]", "[2]") if field.dimensions else ("",))):
+            if field.structure:
+                yield from wanted_of(field.structure, f"{path}.")
             else:
-                yield path, one.type
+                yield path, field.type
 
 
 def expected(value: Any, path: str) -> Any:
@@ -209,7 +209,7 @@ def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.Data
         picker = Picker(structure, some, lambda: calls.append(1))
         sent = encode([ua.Variant(body, V.ExtensionObject)] * 2)
         rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
-        assert rows.keys() == {one.channel for one in some}
+        assert rows.keys() == {member_channel.channel for member_channel in some}
         statuses = {status for _, status, _ in rows.values()}
         assert not must_fail or statuses == {BAD_DECODING}
         assert len(calls) == 2 * (BAD_DECODING in statuses), "for each value"
@@ -293,7 +293,7 @@ def test_what_is_not_the_structure_is_bad(value: Any, status: int, expected: int
 )
 def test_value_that_is_no_structure_is_named(value: Any, what: str) -> None:
     change = decoded(value, WANTED[:2])
-    assert [(one.handle, one.reason) for one in change.unsupported] == [(0, what), (1, what)]
+    assert [(member.handle, member.reason) for member in change.unsupported] == [(0, what), (1, what)]
     assert not values_by_channel(change)
 
 
@@ -360,7 +360,7 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
     every = list(product(*(range(length + 1) for length in lengths)))
     wanted = [MemberChannel(channel, f"Grid[{','.join(map(str, one))}]") for channel, one in enumerate(every)]
     if kind == STRUCTURE:
-        wanted = [MemberChannel(one.channel, f"{one.path}.Place") for one in wanted]
+        wanted = [MemberChannel(member_channel.channel, f"{member_channel.path}.Place") for member_channel in wanted]
     value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
     sent = encode([ua.Variant(value, V.ExtensionObject)])
     picker = Picker(structure, [*wanted, MemberChannel(len(every), "Behind")])
@@ -377,7 +377,7 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
 def drives(*speeds: float, dimensions: Sequence[int] = (), other: Sequence[int] = ()) -> bytes:
     """A notification of an array of drives, of which ``other`` are of another data type."""
     one_by_one = [drive(speed=v, encoding=ua.NodeId(7, 2) if k in other else ENCODING) for k, v in enumerate(speeds)]
-    array = ua.Variant([one.Value for one in one_by_one], V.ExtensionObject, is_array=True)
+    array = ua.Variant([variant.Value for variant in one_by_one], V.ExtensionObject, is_array=True)
     body = encode([array])
     if not dimensions:
         return body
@@ -395,7 +395,7 @@ def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str
         channel: value if not status else hex(status)
         for channel, (value, status, _) in values_by_channel(change).items()
     }
-    return values, {one.handle: one.reason for one in change.unsupported}
+    return values, {member.handle: member.reason for member in change.unsupported}
 
 
 def test_elements_of_an_array_of_structures() -> None:

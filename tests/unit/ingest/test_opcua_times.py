@@ -72,7 +72,7 @@ def test_history_of_values_whose_source_timestamps_repeat() -> None:
     versions = ChannelVersions("s", 1, spool)
     backfill = Backfill(tags, status, spool, spool, Gaps(status, spool), versions)
     values = [change(SOURCE, SERVER + n, {0: float(n)}) for n in range(3)]
-    batch = backfill._samples([(0, one) for one in values], 1, 2 * SERVER)
+    batch = backfill._samples([(0, value) for value in values], 1, 2 * SERVER)
     assert batch is not None
     samples = batch.samples
     assert samples.time.tolist() == [SOURCE, SERVER + 1, SERVER + 2]

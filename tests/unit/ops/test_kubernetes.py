@@ -39,9 +39,9 @@ def _manifests() -> dict[str, dict[str, Any]]:
     """Manifests that kustomization.yaml names, by kind."""
     resources = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert {*resources, "kustomization.yaml", "restore"} == {path.name for path in FOLDER.iterdir()}
-    found = [one for name in resources for one in yaml.safe_load_all((FOLDER / name).read_text())]
+    found = [document for name in resources for document in yaml.safe_load_all((FOLDER / name).read_text())]
     assert len(found) == 4
-    return {one["kind"]: one for one in found}
+    return {resource["kind"]: resource for resource in found}
 
 
 def _pod() -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _pod() -> dict[str, Any]:
 
 def _containers() -> dict[str, dict[str, Any]]:
     pod = _pod()
-    return {one["name"]: one for one in (*pod["initContainers"], *pod["containers"])}
+    return {container["name"]: container for container in (*pod["initContainers"], *pod["containers"])}
 
 
 @cache
@@ -67,7 +67,7 @@ def _services() -> dict[str, dict[str, Any]]:
 
 
 def _ports_of(rules: list[dict[str, Any]]) -> set[int]:
-    return {number for one in rules for number in range(one["port"], one.get("endPort", one["port"]) + 1)}
+    return {number for rule in rules for number in range(rule["port"], rule.get("endPort", rule["port"]) + 1)}
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "NetworkPolicy", "Service", "StatefulSet"])
@@ -89,17 +89,17 @@ def test_misspelt_field_is_not_valid(misspelt: str) -> None:
 
 def test_containers_are_the_services_of_compose() -> None:
     pod = _pod()
-    assert [one["name"] for one in pod["initContainers"]] == STARTED_BEFORE
-    assert {one["name"] for one in pod["containers"]} == PROCESSES
+    assert [container["name"] for container in pod["initContainers"]] == STARTED_BEFORE
+    assert {entry["name"] for entry in pod["containers"]} == PROCESSES
     # Only the server goes on beside the processes, and it answers before the schema is upgraded.
-    assert [one.get("restartPolicy") for one in pod["initContainers"]] == [None, "Always", None]
+    assert [container.get("restartPolicy") for container in pod["initContainers"]] == [None, "Always", None]
     assert _containers().keys() == _services().keys()
     for name, service in _services().items():
         container = _containers()[name]
         assert container["image"] == service["image"], name
         assert container["args"] == service["command"], name
         assert "command" not in container, name
-        environment = {one["name"]: one["value"] for one in container.get("env", ())}
+        environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
         assert environment == service.get("environment", {}), name
     seconds = [int(service.get("stop_grace_period", "0s")[:-1]) for service in _services().values()]
     assert pod["terminationGracePeriodSeconds"] == sum(set(seconds) - {0})
@@ -123,7 +123,7 @@ def test_component_restores_as_the_service_of_compose_does() -> None:
 
 
 def test_volumes_are_those_of_compose() -> None:
-    claims = {one["metadata"]["name"] for one in _manifests()["StatefulSet"]["spec"]["volumeClaimTemplates"]}
+    claims = {template["metadata"]["name"] for template in _manifests()["StatefulSet"]["spec"]["volumeClaimTemplates"]}
     temporary_volumes = {one["name"]: one["emptyDir"] for one in _pod()["volumes"] if "emptyDir" in one}
     # On a disk, a temporary folder would have no sticky bit, and be refused.
     in_memory = {name for name, one in temporary_volumes.items() if one["medium"] == "Memory"}
@@ -137,9 +137,10 @@ def test_volumes_are_those_of_compose() -> None:
                 volume, target, *mode = one.split(":")
                 shared |= {(volume, target, mode == ["ro"])} if volume in _compose()["volumes"] else set()
         mounts = {
-            (one["name"], one["mountPath"], one.get("readOnly", False)) for one in _containers()[name]["volumeMounts"]
+            (mount["name"], mount["mountPath"], mount.get("readOnly", False))
+            for mount in _containers()[name]["volumeMounts"]
         }
-        of_claims = {one for one in mounts if one[0] in {*claims, "tls"}}
+        of_claims = {mount for mount in mounts if mount[0] in {*claims, "tls"}}
         assert of_claims == shared or (name == "certificate" and of_claims > shared)
         if name != "database":
             assert ("plant", "/etc/plantlog", True) in mounts, name
@@ -151,10 +152,10 @@ def test_volumes_are_those_of_compose() -> None:
 
 
 def test_each_container_sees_the_secrets_that_its_service_does() -> None:
-    volumes = {one["name"]: one["secret"] for one in _pod()["volumes"] if "secret" in one}
-    for one in volumes.values():
-        assert one["secretName"] == "plantlog"
-        assert one["defaultMode"] == 0o440  # others may not read them
+    volumes = {volume["name"]: volume["secret"] for volume in _pod()["volumes"] if "secret" in volume}
+    for volume in volumes.values():
+        assert volume["secretName"] == "plantlog"
+        assert volume["defaultMode"] == 0o440  # others may not read them
     for name, service in _services().items():
         secrets = {
             one["target"] if isinstance(one, dict) else f"/run/secrets/{one}": (
@@ -175,7 +176,7 @@ def test_ports_are_those_of_compose_and_of_metrics() -> None:
     published = {int(port.rpartition(":")[2]) for service in _services().values() for port in service.get("ports", ())}
     service, policy = _manifests()["Service"]["spec"], _manifests()["NetworkPolicy"]["spec"]
     metrics = {name: int(str(healthy.page(name)).split(":")[2].partition("/")[0]) for name in PROCESSES}
-    ports = {one["name"]: one["port"] for one in service["ports"]}
+    ports = {service_port["name"]: service_port["port"] for service_port in service["ports"]}
     assert metrics.items() < ports.items()
     assert set(ports.values()) - set(metrics.values()) == published
     open_to_all, of_the_namespace, of_monitoring = policy["ingress"]
@@ -238,15 +239,15 @@ def test_there_is_a_single_writer() -> None:
     spec = _manifests()["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
     assert "updateStrategy" not in spec  # the default ends the former pod first
-    assert all(one["spec"]["accessModes"] == ["ReadWriteOnce"] for one in spec["volumeClaimTemplates"])
+    assert all(template["spec"]["accessModes"] == ["ReadWriteOnce"] for template in spec["volumeClaimTemplates"])
 
 
 def test_every_volume_is_mounted_and_every_mount_has_a_volume() -> None:
     spec = _manifests()["StatefulSet"]["spec"]
-    names = [one["name"] for one in _pod()["volumes"]]
-    names += [one["metadata"]["name"] for one in spec["volumeClaimTemplates"]]
+    names = [volume["name"] for volume in _pod()["volumes"]]
+    names += [template["metadata"]["name"] for template in spec["volumeClaimTemplates"]]
     assert len(names) == len(set(names))
-    assert {one["name"] for container in _containers().values() for one in container["volumeMounts"]} == set(names)
+    assert {mount["name"] for container in _containers().values() for mount in container["volumeMounts"]} == set(names)
     (alias,) = _pod()["hostAliases"]
     assert alias == {"ip": "127.0.0.1", "hostnames": ["database"]}
 
@@ -256,10 +257,12 @@ def test_documented_kustomization_names_what_there_is() -> None:
         block.text for block in blocks("text") if block.page == "docs/containers.md" and "resources:" in block.text
     ]
     documented = yaml.safe_load(text)
-    assert [Path(one).parts[1:] for one in documented["resources"]] == [
+    assert [Path(resource).parts[1:] for resource in documented["resources"]] == [
         ("plantlog", *FOLDER.relative_to(CHECKOUT).parts)
     ]
-    assert {f"{one['name']}:local" for one in documented["images"]} == {one["image"] for one in _containers().values()}
+    assert {f"{image['name']}:local" for image in documented["images"]} == {
+        container["image"] for container in _containers().values()
+    }
     (patch,) = documented["patches"]
     assert patch["patch"].startswith("- ")  # kustomize takes what begins with a bracket for JSON
     (change,) = yaml.safe_load(patch["patch"])

@@ -151,10 +151,10 @@ async def test_unreachable_database_is_retried_and_stops_no_job(tmp_path: Path) 
     ]
     maintenance = Maintenance(context, todo)
     working = asyncio.create_task(maintenance.run())
-    await until(lambda: all(one["failures"] for one in maintenance.reports()))
+    await until(lambda: all(report["failures"] for report in maintenance.reports()))
     working.cancel()
     await asyncio.wait((working,))
     assert maintenance.database.startswith("unreachable: database: ConnectionRefusedError")
-    for one in maintenance.reports():
-        assert (one["outcome"], one["state"]) == ("failed", "waiting")
-        assert one["next_at"] >= one["started_at"] + backoff(1)
+    for report in maintenance.reports():
+        assert (report["outcome"], report["state"]) == ("failed", "waiting")
+        assert report["next_at"] >= report["started_at"] + backoff(1)

@@ -145,7 +145,7 @@ def test_alarm_that_chatters_is_held_after_a_message_and_others_get_through() ->
         return [notice(n, alarm="7 hi", chatters=True, notified_at=at, priority=priority) for n in range(29)]
 
     others = [notice(number, alarm=f"{number} hi") for number in range(40, 45)]
-    assert [m.notices for m in decision(*chattering("medium", 599), *others).messages] == [(one,) for one in others]
+    assert [m.notices for m in decision(*chattering("medium", 599), *others).messages] == [(other,) for other in others]
     assert len(decision(*chattering("medium", 601), *others).messages) == 6
     assert decision(*chattering("critical", 59)).messages == []
     assert len(decision(*chattering("critical", 61)).messages) == 1
@@ -173,8 +173,8 @@ def test_each_alarm_is_notified_at_most_once_or_is_pending(made: list[tuple[str,
         for n, (p, late, over) in enumerate(made)
     ]
     found = decision(*waiting, sent=sent, options=replace_options(min_priority="medium"))
-    notices = [one for message in found.messages for one in message.notices]
-    unsent = [one for of in found.unsent.values() for one in of]
-    assert sorted(one.event_id for one in notices + unsent) == list(range(len(waiting)))
+    notices = [queued for message in found.messages for queued in message.notices]
+    unsent = [queued for of in found.unsent.values() for queued in of]
+    assert sorted(queued.event_id for queued in notices + unsent) == list(range(len(waiting)))
     alarms = sent + len(notices)
     assert len(found.messages) == (len(notices) if alarms <= OPTIONS.flood else bool(notices))

@@ -108,7 +108,7 @@ async def test_panels_of_a_dropped_day_show_what_they_showed_before(
         ChartRequest(reader, begin(DAY, 24) - timedelta(minutes=4), begin(DAY, 24) + timedelta(minutes=3)),
     ]
     before = [await asked.panels() for asked in hours]
-    assert all(len(one) == 8 for one in before), [list(one) for one in before]
+    assert all(len(answer) == 8 for answer in before), [list(answer) for answer in before]
     assert await plant.drop()
     for asked, expected in zip(hours, before, strict=True):
         assert await asked.panels() == expected

@@ -72,7 +72,7 @@ async def page(filled: Database, tmp_path_factory: pytest.TempPathFactory) -> As
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("uid", [one.uid for one in Library()])
+@pytest.mark.parametrize("uid", [dashboard.uid for dashboard in Library()])
 async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str, tmp_path: Path) -> None:
     look = await open_page(browser, page)
     await look.open(uid, **_SHOWN[uid])

@@ -101,7 +101,7 @@ def filled(server: str, template: str) -> Iterator[Database]:
 
 def _ago(*minutes: int) -> set[Any]:
     """Times as panels have them: ms since 1970."""
-    return {(NOW - timedelta(minutes=one)).timestamp() * 1000 for one in minutes}
+    return {(NOW - timedelta(minutes=minute)).timestamp() * 1000 for minute in minutes}
 
 
 _NORTH, _SOUTH = {"hall/line/speed", "mill/pump/flow"}, {"hall/line/weight", "hall/line/tare", "quay/crane/load"}

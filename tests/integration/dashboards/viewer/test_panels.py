@@ -206,10 +206,10 @@ def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str], s
     shown: dict[str, dict[str, Any]] = {}
     for name, kind in zip(names, kinds, strict=True):
         custom = dict(config["defaults"]["custom"])
-        for one in config["overrides"]:
-            matcher, options = one["matcher"]["id"], one["matcher"]["options"]
+        for override in config["overrides"]:
+            matcher, options = override["matcher"]["id"], override["matcher"]["options"]
             if re.search(options.strip("/"), name) if matcher == "byRegexp" else options in (name, kind):
-                custom |= {p["id"].removeprefix("custom."): p["value"] for p in one["properties"]}
+                custom |= {p["id"].removeprefix("custom."): p["value"] for p in override["properties"]}
         if not custom.get("hidden"):
             shown[name] = custom
     free = sum("width" not in one for one in shown.values())
@@ -227,7 +227,7 @@ async def test_no_table_is_truncated(reader: ReaderPool, uid: str, screen: int) 
             continue
         (query,) = dashboard.panel(panel["id"])
         answer = await frame_of(reader, query, _VALUES, _OVER, *expand(query.sql, _VALUES, _OVER))
-        of = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
+        of = [override["matcher"] for override in panel["fieldConfig"]["overrides"]]
         assert {one["options"] for one in of if one["id"] == "byName"} <= set(answer.names), panel["title"]
         *columns, (_, width) = _widths(panel, answer.names, answer.kinds, screen)
         assert sum(one for _, one in columns) <= width + 1, (panel["title"], columns)

@@ -115,9 +115,9 @@ async def test_unchanged_file_is_not_sent_again(page: str, session: aiohttp.Clie
 async def test_no_response_contains_sql(page: str, session: aiohttp.ClientSession) -> None:
     async with session.get(f"{page}/api/dashboards") as response:
         known = await response.json()
-    assert [one["title"][0] for one in known] == ["0", "1", "2", "3", "4", "5"]
-    for one in known:
-        async with session.get(f"{page}/api/dashboards/{one['uid']}") as response:
+    assert [entry["title"][0] for entry in known] == ["0", "1", "2", "3", "4", "5"]
+    for entry in known:
+        async with session.get(f"{page}/api/dashboards/{entry['uid']}") as response:
             assert "SELECT" not in await response.text()
 
 

@@ -136,7 +136,11 @@ async def test_trend_breaks_at_each_gap_and_a_band_says_why(
     await owner.execute("CALL plant.refresh_rollups()")
     here = _HERE | {"channel": channel}
     curve = await panels.ask(dashboard, title, **here)
-    (bands,) = (one for one in Library().dashboard(f"plantlog-{dashboard}").annotations() if one.ref == "Gaps")
+    (bands,) = (
+        annotation
+        for annotation in Library().dashboard(f"plantlog-{dashboard}").annotations()
+        if annotation.ref == "Gaps"
+    )
     shown = await panels.rows(bands, **here)
     assert [text.removeprefix("suction: ") for text in shown["text"]] == ["stale – no keep-alive"] * 5
     times, values = curve["time"], list(curve.values())[-1]
@@ -162,7 +166,9 @@ SELECT s.id, NULL, $1::timestamptz - INTERVAL '5 min', NULL, 'disconnected' FROM
 
 async def test_gap_of_many_channels_is_one_band(panels: Panels, owner: asyncpg.Connection) -> None:
     await owner.execute(_PUMPS, panels.over.until)
-    (bands,) = (one for one in Library().dashboard("plantlog-unit").annotations() if one.ref == "Gaps")
+    (bands,) = (
+        annotation for annotation in Library().dashboard("plantlog-unit").annotations() if annotation.ref == "Gaps"
+    )
     shown = await panels.rows(bands, **_HERE | {"unit": "mill/pump"})
     assert shown["text"] == ["plc: disconnected", "p1, p2, p3 and 2 more: stale"]
     assert shown["series"] == ["p1\np2\np3\np4\np5"] * 2
@@ -242,7 +248,11 @@ async def test_disconnected_source_has_no_current_key_value(panels: Panels) -> N
 
 @pytest.mark.parametrize("dashboard", ["unit", "channel"])
 async def test_trends_mark_times_at_which_a_clock_is_wrong(panels: Panels, dashboard: str) -> None:
-    (clocks,) = (one for one in Library().dashboard(f"plantlog-{dashboard}").annotations() if one.ref == "Clocks")
+    (clocks,) = (
+        annotation
+        for annotation in Library().dashboard(f"plantlog-{dashboard}").annotations()
+        if annotation.ref == "Clocks"
+    )
     found = await panels.rows(clocks, **_HERE, channel="pump/house/suction")
     assert found["text"] == ["clock_set forward", "clock_skew skewed: seconds 12.5"]
 

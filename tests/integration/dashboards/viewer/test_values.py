@@ -210,7 +210,9 @@ async def test_gap_of_a_channel_is_not_shown_for_another(panels: Panels) -> None
 
 async def test_slow_device_is_shown_without_false_gaps(panels: Panels) -> None:
     device = {"unit": "slow/device", "channel": "slow/device/depth"}
-    bands = next(one for one in Library().dashboard("plantlog-channel").annotations() if one.ref == "Gaps")
+    bands = next(
+        annotation for annotation in Library().dashboard("plantlog-channel").annotations() if annotation.ref == "Gaps"
+    )
     drawn = await panels.rows(bands, **device)
     assert [(until - since) / 1000 for since, until in zip(drawn["time"], drawn["timeEnd"], strict=True)] == [65.1]
     curve = await panels.ask("channel", "Trend", **device)

@@ -63,7 +63,7 @@ async def test_one_channel_is_read_without_the_others(site: Site) -> None:
         await site.plant.samples(name, [(2 * 24 * HOUR_US + time, value, status) for time, value, status in day])
     await site.plant.seal()
     manifest = await site.archive(DAY + timedelta(days=2))
-    [file] = [site.folder / one.path for one in manifest.of_table("samples")]
+    [file] = [site.folder / archived.path for archived in manifest.of_table("samples")]
     column = pq.read_metadata(file).row_group(1).column(2)
     content = bytearray(file.read_bytes())
     content[column.data_page_offset + column.total_compressed_size - 3] ^= 1  # behind the page's header

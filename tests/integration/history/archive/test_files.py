@@ -66,7 +66,7 @@ def file_of(samples: list[Samples], groups: list[tuple[int, int]] | None = None)
     """The bytes of a file with these channels. ``groups``: the row groups of each are added."""
     sink = pa.BufferOutputStream()
     writer = SampleWriter(sink, FOLDER.identity("samples"))
-    where = [writer.write(one) for one in samples]
+    where = [writer.write(sample) for sample in samples]
     writer.close()
     if groups is not None:
         groups += where
@@ -84,7 +84,7 @@ def test_every_bit_survives_the_file(values: list[list[int]]) -> None:
     samples = [series(number, one) for number, one in enumerate(values, 1)]
     file, _ = written(samples)
     found = list(by_channel(file))
-    assert [channel for channel, _ in found] == [int(one.channel[0]) for one in samples]
+    assert [channel for channel, _ in found] == [int(sample.channel[0]) for sample in samples]
     for (_, one), other in zip(found, samples, strict=True):
         for name in ("time", "bits", "status"):
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
@@ -92,7 +92,7 @@ def test_every_bit_survives_the_file(values: list[list[int]]) -> None:
 
 def test_statistics_prove_nothing(tmp_path: Path) -> None:
     """A footer that says other statuses than the pages, which DuckDB shows, must not pass for what was sealed."""
-    pages, footer = (file_of([replace(series(1, [0] * 50), status=np.full(50, one, np.uint32))]) for one in (7, 8))
+    pages, footer = (file_of([replace(series(1, [0] * 50), status=np.full(50, code, np.uint32))]) for code in (7, 8))
     length = int.from_bytes(footer[-8:-4], "little") + 8
     assert len(pages) == len(footer) and pages[-length:] != footer[-length:]
     (tmp_path / "forged.parquet").write_bytes(pages[:-length] + footer[-length:])
@@ -171,7 +171,7 @@ def test_values_are_read_by_the_documented_formula() -> None:
     quotient = pc.divide(table["scaled"].cast(pa.float64()), table["divisor"])
     rounded = quotient.cast(pa.float32(), safe=False).cast(pa.float64())
     value = pc.coalesce(table["unscaled"], pc.if_else(table["single"], rounded, quotient))
-    expected = np.concatenate([one.bits for one in samples])
+    expected = np.concatenate([sample.bits for sample in samples])
     assert np.array_equal(value.to_numpy().view(np.uint64), expected)
 
 

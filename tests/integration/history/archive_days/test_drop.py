@@ -168,4 +168,6 @@ async def test_another_installation_still_amends_a_day_that_one_has_dropped(plan
         await plant.owner.execute(_DROPPED, fourth)
         await south.late("south/level", minute(3, [2.0], 7))
         amended = await south.seal(begin(fourth, 24))
-    assert [(one.seal.day, one.seal.revision, one.seal.samples) for one in amended] == [(f"{fourth}", 1, 2)]
+    assert [(sealed_day.seal.day, sealed_day.seal.revision, sealed_day.seal.samples) for sealed_day in amended] == [
+        (f"{fourth}", 1, 2)
+    ]

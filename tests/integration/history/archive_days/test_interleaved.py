@@ -51,7 +51,7 @@ class Interleaving:
         first = self.chance.choice((5, 6, 9)) * HOUR_US + self.chance.randrange(130) * 1_000_000
         sent = [(first + i * 1_000_000, bits(self.chance.choice((1.0, 40.5, -0.0))), 0) for i in range(3)]
         stored = await self.plant.stored()
-        new = [one for one in sent if (channel, _time(one)) not in stored]
+        new = [sample for sample in sent if (channel, _time(sample)) not in stored]
         await self._insert(name, new)
         await self.plant.site.plant.batch("samples", 3, _moment(sent[0]), _moment(sent[-1]))
         self._expect(channel, new)
@@ -131,8 +131,8 @@ class Interleaving:
             await self.plant.site.plant.samples(name, new)
 
     def _expect(self, channel: int, new: list[Sample]) -> None:
-        for one in new:
-            self.expected.setdefault((channel, _time(one)), (one[1], one[2]))
+        for sample in new:
+            self.expected.setdefault((channel, _time(sample)), (sample[1], sample[2]))
 
     async def step(self) -> None:
         """One of these, and then each sample is there."""

@@ -58,7 +58,7 @@ async def test_late_samples_wait_for_the_amended_day(plant: Maintained) -> None:
 async def test_samples_that_came_twice_do_not_keep_a_day(plant: Maintained) -> None:
     await plant.job()
     await plant.site.plant.batch("samples", 120, begin(DAY, 5), begin(DAY, 6))  # all of them were there
-    assert DAY.isoformat() not in {one.seal.day for one in await plant.site.plant.seal()}
+    assert DAY.isoformat() not in {sealed_day.seal.day for sealed_day in await plant.site.plant.seal()}
     assert await plant.drop() == ["chunk"]
 
 

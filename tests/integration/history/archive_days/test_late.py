@@ -47,7 +47,9 @@ async def test_late_samples_are_an_amendment_that_is_merged_later(plant: Maintai
     await plant.late("other/level", minute(0, [3.0] * 5, 7))  # a channel that had none on the day
     late = await plant.stored()
     assert len(late) == 6
-    assert DAY.isoformat() not in {one.seal.day for one in await plant.site.plant.seal()}  # left to the job
+    assert DAY.isoformat() not in {
+        sealed_day.seal.day for sealed_day in await plant.site.plant.seal()
+    }  # left to the job
     assert await plant.drop() == ["unarchived"]
     done = await plant.job()
     assert (done.outcome, done.done.detail) == ("ok", "3 days to 2026-03-11")
@@ -139,7 +141,7 @@ async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Mainta
 
     report = await verified()
     assert (report.revision, report.samples, report.problems, report.ok) == (1, 682, [], True)
-    assert [(one.difference.kind, one.explained != "") for one in report.findings] == [("added", True)]
+    assert [(finding.difference.kind, finding.explained != "") for finding in report.findings] == [("added", True)]
     assert (await verified("unit/pressure")).samples == 241
     path = tmp_path / "day.parquet"
     done = await export(site.database.reader_dsn, state, DAY, path, ["unit/pressure"], False, None)
@@ -166,12 +168,12 @@ async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Mainta
         sample_file.update(bytes=source.size(), footer_crc32=footer_crc32(source))
     manifest.write_text(json.dumps(said))
     report = await verified("unit/pressure")
-    assert [one.explained for one in report.findings] == ["", ""]
-    assert [one.difference.kind for one in report.findings] == ["changed", "changed"]
+    assert [finding.explained for finding in report.findings] == ["", ""]
+    assert [finding.difference.kind for finding in report.findings] == ["changed", "changed"]
     plant.site.folder.rename(tmp_path / "unmounted")
     await plant.owner.execute("UPDATE plant.gap SET reason = 'stopped'")
     report = await verified()
-    assert [one.describe() for one in report.findings] == [
+    assert [finding.describe() for finding in report.findings] == [
         "gaps: at least 1 changed (1 sealed, 1 found): NOT explained by any record"
     ]
     assert report.problems == [

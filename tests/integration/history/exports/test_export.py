@@ -103,7 +103,7 @@ async def test_unsealed_and_differing_days_are_not_exported(plant: SealedPlant, 
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 1 WHERE time = $1", begin(DAY, 5))
     path, done = await exported(plant, tmp_path)
     assert done.differs == 2
-    assert [one.describe() for one in verify_file(str(path), None).differences] == [
+    assert [difference.describe() for difference in verify_file(str(path), None).differences] == [
         "unit/pressure, hour 05: at least 1 changed (120 sealed, 120 found)",
         "unit/flow, hour 05: at least 1 changed (120 sealed, 120 found)",
     ]
@@ -140,7 +140,7 @@ async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: P
     def problems_of_file() -> list[str]:
         verdict = verify_file(str(path), None)
         assert verdict.ok == (alone(path).returncode == 0)
-        return [*verdict.problems, *(one.describe() for one in verdict.differences)]
+        return [*verdict.problems, *(difference.describe() for difference in verdict.differences)]
 
     rewritten(path)
     assert problems_of_file() == []

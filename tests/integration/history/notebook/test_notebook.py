@@ -52,10 +52,10 @@ def test_samples_are_chosen_by_channel_and_time(archive: str, key: Path) -> None
     span: dict[str, Any] = {"start": f"{DAY}T05:00:01Z", "end": f"{DAY}T05:00:03"}
     table = notebook.samples(archive, ["unit/p*"], **span, verify=True, key=key)
     assert table.equals(notebook.samples(archive, ["unit/p*"], **span, verify=True, key=key.read_text()))
-    assert [one["value"] for one in table.to_pylist()] == [40.01, 40.02]
-    assert [one["time"].second for one in table.to_pylist()] == [1, 2]
-    assert {(one["name"], one["unit"], one["status"]) for one in table.to_pylist()} == {("unit/pressure", "bar", 0)}
-    [number] = {one["channel_id"] for one in table.to_pylist()}
+    assert [row["value"] for row in table.to_pylist()] == [40.01, 40.02]
+    assert [row["time"].second for row in table.to_pylist()] == [1, 2]
+    assert {(row["name"], row["unit"], row["status"]) for row in table.to_pylist()} == {("unit/pressure", "bar", 0)}
+    [number] = {row["channel_id"] for row in table.to_pylist()}
     assert notebook.samples(archive, [number], end=f"{DAY}T05:01").num_rows == 60
     assert notebook.samples(archive, number, end=f"{DAY}T05:01").num_rows == 60
     assert notebook.samples(archive, "unit/p*").num_rows == notebook.samples(archive, ["unit/p*"]).num_rows

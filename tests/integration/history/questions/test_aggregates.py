@@ -36,8 +36,8 @@ async def irregular(recorded: Recording) -> None:
         times = np.array(sorted(some.sample(range(0, 4 * 3600 * 4), 1600))) / 4
         status = np.array([some.choice((0,) * 8 + (0x40000000, BAD)) for _ in times])
         values = np.array([some.randrange(5) for _ in times])
-        for one in np.unique(status).tolist():
-            await recorded.samples(name, times[status == one], values[status == one], one)
+        for code in np.unique(status).tolist():
+            await recorded.samples(name, times[status == code], values[status == code], code)
         await recorded.gap(name, 3600, 3900)
 
 

@@ -23,7 +23,7 @@ async def run(plant: SealedPlant, *words: str) -> CommandResult:
 async def test_seal_export_and_verify_commands(plant: SealedPlant, tmp_path: Path) -> None:
     sealed = await run(plant, "evidence", "seal", "--before", BEFORE.isoformat(), "--json")
     assert sealed.code == 0, sealed.err
-    assert [(one["day"], one["samples"]) for one in json.loads(sealed.out)] == [
+    assert [(load["day"], load["samples"]) for load in json.loads(sealed.out)] == [
         ("2026-03-09", 480),
         ("2026-03-10", 480),
         ("2026-03-11", 480),

@@ -38,19 +38,19 @@ async def test_deletion_amends_the_seals(plant: SealedPlant, packed: bool) -> No
     assert all(day.strictly_ok for day in (await plant.verify()).days)
     result = await deleted(plant, *span)
     assert result.samples == 60 + 120
-    assert [(one.seal.day, one.seal.revision, one.seal.samples) for one in result.seals] == [
+    assert [(seal.seal.day, seal.seal.revision, seal.seal.samples) for seal in result.seals] == [
         ("2026-03-09", 1, 420),
         ("2026-03-10", 1, 360),
     ]
     report = await plant.verify()
     assert report.ok
     assert [day.strictly_ok for day in report.days] == [False, False, True]
-    assert [one.describe() for one in report.days[1].amended] == [
+    assert [amendment.describe() for amendment in report.days[1].amended] == [
         "revision 1: unit/flow, hour 05: 120 samples missing, deleted by eva (test signal)"
     ]
     assert await plant.seal() == []
     await plant.late("unit/flow", [(30 * HOUR_US - 1, bits(1.0), 0)])
-    assert [one.seal.revision for one in await plant.seal()] == [2]
+    assert [sealed_day.seal.revision for sealed_day in await plant.seal()] == [2]
     report = await plant.verify()
     assert [day.strictly_ok for day in report.days] == [False, False, True]
     event = await plant.owner.fetchrow("SELECT text, detail FROM plant.event WHERE type = 'deleted'")

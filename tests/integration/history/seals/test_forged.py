@@ -57,11 +57,11 @@ async def test_altered_sample_is_neither_explained_nor_signed(plant: SealedPlant
         await plant.pack()
     for _ in range(2):
         report = await plant.verify(DAY)
-        assert [(one.difference.what, one.difference.hour, one.explained) for one in report.days[0].findings] == [
-            ("unit/flow", 5, "")
-        ]
+        assert [
+            (finding.difference.what, finding.difference.hour, finding.explained) for finding in report.days[0].findings
+        ] == [("unit/flow", 5, "")]
         assert not report.ok
-        assert [one for one in await plant.seal() if one.seal.day == DAY.isoformat()] == []
+        assert [sealed_day for sealed_day in await plant.seal() if sealed_day.seal.day == DAY.isoformat()] == []
 
 
 async def test_added_sample_without_a_receipt_is_not_explained(plant: SealedPlant) -> None:
@@ -80,7 +80,7 @@ async def test_added_sample_with_a_forged_receipt_is_listed_for_ever(plant: Seal
     await forged_records(plant, [("unit/flow", at)])
     await plant.seal()
     [day] = (await plant.verify(DAY)).days
-    assert [one.describe() for one in day.amended] == ["revision 1: unit/flow, hour 05: 1 sample added"]
+    assert [amendment.describe() for amendment in day.amended] == ["revision 1: unit/flow, hour 05: 1 sample added"]
 
 
 async def test_sample_altered_while_late_data_come_is_not_signed(plant: SealedPlant) -> None:
@@ -90,8 +90,10 @@ async def test_sample_altered_while_late_data_come_is_not_signed(plant: SealedPl
     lines: list[str] = []
     [amended] = await plant.seal(progress=lines.append)
     assert lines[0] == "2026-03-09: 1 channel-hour unexplained: see `plantlog evidence verify 2026-03-09`"
-    assert [one["hour"] for one in json.loads(amended.differs)["channels"]] == [6]
-    assert [one.describe() for one in (await plant.verify(DAY)).days[0].findings if one.difference.hour == 5] == [
+    assert [channel["hour"] for channel in json.loads(amended.differs)["channels"]] == [6]
+    assert [
+        finding.describe() for finding in (await plant.verify(DAY)).days[0].findings if finding.difference.hour == 5
+    ] == [
         "unit/pressure, hour 05: at least 1 changed (120 sealed, 120 found): NOT explained by any record",
         "unit/flow, hour 05: at least 1 added, and others may have changed (120 sealed, 121 found): "
         "NOT explained by any record; without late data: 1 sample, at least 1 changed",
@@ -99,7 +101,7 @@ async def test_sample_altered_while_late_data_come_is_not_signed(plant: SealedPl
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 0 WHERE time = $1 AND channel_id = $2", AT,
                               plant.ids["unit/flow"])  # fmt: skip
     [amended] = await plant.seal()  # its receipt waited
-    assert [one["hour"] for one in json.loads(amended.differs)["channels"]] == [5]
+    assert [channel["hour"] for channel in json.loads(amended.differs)["channels"]] == [5]
 
 
 async def test_sample_altered_after_an_amendment_is_not_signed(plant: SealedPlant) -> None:
@@ -135,7 +137,7 @@ async def test_altered_event_is_neither_explained_nor_signed(plant: SealedPlant,
             "SELECT plant.receipt_of_events(ARRAY[$1::timestamptz], ARRAY[$2::bigint])", row["time"], row["id"]
         )
     if not statement.startswith("DELETE"):  # retention may drop events of an hour, but only with a signed receipt
-        assert [one.explained for one in (await plant.verify(DAY)).days[0].findings] == [""]
+        assert [finding.explained for finding in (await plant.verify(DAY)).days[0].findings] == [""]
     assert not (await plant.verify(DAY)).ok
     assert await plant.seal() == []
 
@@ -144,7 +146,7 @@ async def test_event_altered_while_a_late_one_comes_is_not_hidden_by_it(plant: S
     await plant.seal()
     await plant.late_event(begin(DAY, 5), "text", "said late")
     await plant.owner.execute("UPDATE plant.event SET text = 'valve closed' WHERE text <> 'said late'")
-    assert [one.describe() for one in (await plant.verify(DAY)).days[0].findings] == [
+    assert [finding.describe() for finding in (await plant.verify(DAY)).days[0].findings] == [
         "events, hour 05: at least 1 added, and others may have changed (1 sealed, 2 found): "
         "NOT explained by any record; without late data: 1 event, at least 1 changed"
     ]
@@ -170,10 +172,10 @@ async def test_altered_gap_is_neither_explained_nor_signed(plant: SealedPlant, s
     await plant.seal()
     await plant.owner.execute(statement)
     await forged_records(plant)
-    assert [one.explained for one in (await plant.verify(DAY)).days[0].findings if one.difference.what == "gaps"] == [
-        ""
-    ]
-    assert [one for one in await plant.seal() if "gaps" in json.loads(one.differs)] == []
+    assert [
+        finding.explained for finding in (await plant.verify(DAY)).days[0].findings if finding.difference.what == "gaps"
+    ] == [""]
+    assert [sealed_day for sealed_day in await plant.seal() if "gaps" in json.loads(sealed_day.differs)] == []
     assert not (await plant.verify(DAY)).ok
 
 
@@ -202,7 +204,9 @@ async def test_altered_meaning_is_not_signed(plant: SealedPlant) -> None:
     content = await plant.owner.fetchval(
         "SELECT d.content FROM plant.seal_document AS d JOIN plant.day_seal AS s ON s.document = d.digest"
         " WHERE s.day = $1 AND s.revision = 1", DAY)  # fmt: skip
-    assert {one["name"]: one["unit"] for one in json.loads(content)["channels"]} == dict.fromkeys(plant.ids, "bar")
+    assert {channel["name"]: channel["unit"] for channel in json.loads(content)["channels"]} == dict.fromkeys(
+        plant.ids, "bar"
+    )
 
 
 async def test_altered_configuration_is_not_as_sealed(database_plant: SealedPlant) -> None:
@@ -279,7 +283,9 @@ async def test_signed_receipt_of_a_gap_counts_once(plant: SealedPlant) -> None:
     report = await plant.verify(DAY)
     assert report.ok
     assert report.days[0].strictly_ok
-    assert [one.describe() for one in report.days[0].amended] == ["revision 1: gaps were changed, and changed back"]
+    assert [amendment.describe() for amendment in report.days[0].amended] == [
+        "revision 1: gaps were changed, and changed back"
+    ]
     await plant.owner.execute(_LATER)
     await plant.owner.execute("DELETE FROM plant.receipt WHERE signature IS NULL")
     await _replay(plant, signed_rows)

@@ -86,5 +86,5 @@ async def test_digests_at_the_bounds_of_an_hour(plant: SealedPlant) -> None:
     edges = [(hour * HOUR_US + us, 1, 0) for hour in (0, 1, 23) for us in (0, HOUR_US - 1)]
     await plant.samples("unit/edges", [*edges, (24 * HOUR_US, 1, 0), (-1, 1, 0)])
     done = await plant.seal(begin(DAY, 24) + timedelta(days=2))
-    assert {one.seal.day: one.seal.samples for one in done}["2026-03-09"] == 480 + 6
+    assert {sealed_day.seal.day: sealed_day.seal.samples for sealed_day in done}["2026-03-09"] == 480 + 6
     assert (await plant.verify()).ok

@@ -60,13 +60,13 @@ async def verified(plant: SealedPlant, installation: str | None = "all", key: Pa
 
 async def test_each_installation_seals_its_own(north: SealedPlant, south: SealedPlant) -> None:
     """With its own key, whether or not the other one runs."""
-    [theirs] = [one.seal for one in await south.seal(BEFORE - timedelta(days=1))]
+    [theirs] = [sealed_day.seal for sealed_day in await south.seal(BEFORE - timedelta(days=1))]
     assert (theirs.day, theirs.serial, theirs.installation) == (SECOND.isoformat(), 1, 2)
     assert (theirs.samples, theirs.channels, theirs.events, theirs.gaps) == (120, 2, 1, 1)
     nobodys = "INSERT INTO plant.event (time, id, type, text) VALUES ($1, 900, 'overload', '')"
     await north.owner.execute(nobodys, begin(SECOND, 3))
     await north.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 999, 0)", begin(SECOND, 1))
-    [ours] = [one.seal for one in await north.seal(BEFORE - timedelta(days=1))]
+    [ours] = [sealed_day.seal for sealed_day in await north.seal(BEFORE - timedelta(days=1))]
     assert (ours.day, ours.serial, ours.installation) == (SECOND.isoformat(), 2, 1)
     assert (ours.samples, ours.channels, ours.events, ours.gaps) == (121, 3, 2, 1)
     first = (await seals(north.owner, 1))[0]
@@ -74,7 +74,7 @@ async def test_each_installation_seals_its_own(north: SealedPlant, south: Sealed
     assert "installation" not in first.statement().decode()
     assert ours.statement().endswith(b"\ninstallation: 1\n")
     keys = [load_signer(plant.state) for plant in (north, south)]
-    assert [one.key for one in (ours, theirs)] == [key.fingerprint for key in keys if key is not None]
+    assert [seal.key for seal in (ours, theirs)] == [key.fingerprint for key in keys if key is not None]
     assert ours.key != theirs.key
     documents = await north.owner.fetch(
         "SELECT d.content FROM plant.day_seal AS s JOIN plant.seal_document AS d ON d.digest = s.document"
@@ -86,7 +86,7 @@ async def test_each_installation_seals_its_own(north: SealedPlant, south: Sealed
         {"number": 1, "plant": "north"},
         {"number": 2, "plant": "south"},
     ]
-    assert [{one["name"] for one in document["channels"]} for document in found] == [
+    assert [{channel["name"] for channel in document["channels"]} for document in found] == [
         {"north/pressure", "north/flow"},
         {"south/pressure", "south/flow"},
     ]
@@ -119,14 +119,20 @@ async def test_late_data_amend_the_seal_that_covers_them(north: SealedPlant, sou
     for plant in (north, south):
         await plant.seal(BEFORE - timedelta(days=1))
     await south.late("south/flow", [(3 * HOUR_US, bits(1.0), 0), (27 * HOUR_US, bits(1.0), 0)])
-    amended = [(one.seal.day, one.seal.installation, one.seal.revision) for one in await south.seal(BEFORE)]
+    amended = [
+        (sealed_day.seal.day, sealed_day.seal.installation, sealed_day.seal.revision)
+        for sealed_day in await south.seal(BEFORE)
+    ]
     assert amended[0] == (SECOND.isoformat(), 2, 1)
     [report] = await verified(north, None)
     assert [(f.difference.channel_id, f.difference.hour, bool(f.explained)) for f in report.days[0].findings] == [
         (south.ids["south/flow"], 3, True)
     ]
     assert not report.days[1].findings
-    amended = [(one.seal.day, one.seal.installation, one.seal.revision) for one in await north.seal(BEFORE)]
+    amended = [
+        (sealed_day.seal.day, sealed_day.seal.installation, sealed_day.seal.revision)
+        for sealed_day in await north.seal(BEFORE)
+    ]
     assert amended[0] == (DAY.isoformat(), 0, 1)
     assert not [row for row in amended if row[0] == SECOND.isoformat()]
     assert all(report.ok and not day.findings for report in await verified(north) for day in report.days)
@@ -142,7 +148,7 @@ async def test_a_change_is_found_in_the_chain_that_covers_it(north: SealedPlant,
     )
     assert [report.ok for report in await verified(north)] == [True, False]
     [report] = await verified(north, "south")
-    assert [one.difference.what for day in report.days for one in day.findings] == ["south/flow"]
+    assert [finding.difference.what for day in report.days for finding in day.findings] == ["south/flow"]
 
 
 async def test_a_channel_moved_to_another_installation_is_missed_by_none(
@@ -217,7 +223,7 @@ async def test_keys_belong_to_their_installation(north: SealedPlant, south: Seal
     with pytest.raises(OperationError, match=r"seal.key is missing; seals are signed by .*--new-key"):
         await heir.seal()
     await signer(south.owner, heir.state, new=True)
-    assert [one.seal.installation for one in await heir.seal()] == [2]
+    assert [sealed_day.seal.installation for sealed_day in await heir.seal()] == [2]
     assert all(report.ok for report in await verified(heir))
     key_path(north.state).unlink()
     with pytest.raises(OperationError, match=r"seal.key is missing"):

@@ -111,5 +111,5 @@ async def test_killed_amendment_leaves_nothing_behind(plant: SealedPlant) -> Non
     )
     await plant.late("unit/flow", [(6 * HOUR_US + 500, bits(1.5), 0)])
     [done] = await plant.seal()
-    assert [one["hour"] for one in json.loads(done.differs)["channels"]] == [6]
+    assert [channel["hour"] for channel in json.loads(done.differs)["channels"]] == [6]
     assert (await plant.verify()).ok

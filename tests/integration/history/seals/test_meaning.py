@@ -38,7 +38,11 @@ async def meanings(plant: SealedPlant) -> list[list[dict[str, Any]]]:
     )
     keys = ("unit", "attributes", "valid_from")
     return [
-        [{k: one[k] for k in keys if k in one} for one in json.loads(content)["channels"] if one["name"] == "unit/flow"]
+        [
+            {k: channel[k] for k in keys if k in channel}
+            for channel in json.loads(content)["channels"]
+            if channel["name"] == "unit/flow"
+        ]
         for (content,) in documents
     ]
 

@@ -68,11 +68,11 @@ async def test_writer_leaves_receipts_of_what_is_new(plant: SealedPlant, packed:
     assert set(await receipts(plant)) == {"samples", "events", "gap"}
     report = await plant.verify()
     assert report.ok
-    assert [(one.difference.what, one.difference.hour) for one in report.days[0].findings] == [
+    assert [(finding.difference.what, finding.difference.hour) for finding in report.days[0].findings] == [
         ("unit/flow", 5), ("unit/flow", 6), ("unit/flow", 9), ("events", 5), ("gaps", None),
     ]  # fmt: skip
     done = await plant.seal()
-    assert [(one.seal.day, one.seal.revision, one.seal.samples) for one in done] == [
+    assert [(sealed_day.seal.day, sealed_day.seal.revision, sealed_day.seal.samples) for sealed_day in done] == [
         ("2026-03-09", 1, 484),
         ("2026-03-10", 1, 481),
     ]
@@ -98,7 +98,11 @@ async def test_gap_is_closed_withdrawn_and_backfilled_after_the_seal(plant: Seal
     report = await plant.verify()
     assert report.ok
     assert not any(day.strictly_ok for day in report.days)
-    assert [(one.seal.revision, one.seal.gaps) for one in await plant.seal()] == [(1, 4), (1, 0), (1, 0)]
+    assert [(sealed_day.seal.revision, sealed_day.seal.gaps) for sealed_day in await plant.seal()] == [
+        (1, 4),
+        (1, 0),
+        (1, 0),
+    ]
     report = await plant.verify()
     assert all(day.strictly_ok for day in report.days)
     assert len(report.days[0].amended) == 3
@@ -142,7 +146,7 @@ async def test_retention_is_signed(plant: SealedPlant, tmp_path: Path) -> None:
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 0
     report = await plant.verify()
     assert report.ok
-    assert all("retention recorded at" in one.explained for day in report.days for one in day.findings)
+    assert all("retention recorded at" in finding.explained for day in report.days for finding in day.findings)
     assert sum(len(day.findings) for day in report.days) == 12
     await plant.owner.execute("UPDATE plant.receipt SET content = content || ' ' WHERE kind = 'retention'")
     assert not (await plant.verify()).ok

@@ -18,7 +18,7 @@ from tests.sample_tables import HOUR_US, bits
 
 async def test_closed_days_are_sealed_once(plant: SealedPlant) -> None:
     done = await plant.seal(BEFORE - timedelta(seconds=1))  # the third day is not over
-    assert [(one.seal.day, one.seal.samples, one.seal.channels) for one in done] == [
+    assert [(sealed_day.seal.day, sealed_day.seal.samples, sealed_day.seal.channels) for sealed_day in done] == [
         ("2026-03-09", 480, 2),
         ("2026-03-10", 480, 2),
     ]
@@ -36,7 +36,10 @@ async def test_closed_days_are_sealed_once(plant: SealedPlant) -> None:
 async def test_empty_days_are_sealed_once_sealing_has_begun(plant: SealedPlant) -> None:
     await plant.seal()
     done = await plant.seal(BEFORE + timedelta(days=2))
-    assert [(one.seal.day, one.seal.samples) for one in done] == [("2026-03-12", 0), ("2026-03-13", 0)]
+    assert [(sealed_day.seal.day, sealed_day.seal.samples) for sealed_day in done] == [
+        ("2026-03-12", 0),
+        ("2026-03-13", 0),
+    ]
     assert (await plant.verify()).ok
 
 
@@ -67,7 +70,7 @@ async def test_late_data_amend_the_seal_and_keep_the_first(plant: SealedPlant, p
     assert (amended.seal.day, amended.seal.revision, amended.seal.kind) == ("2026-03-09", 1, "amended")
     assert amended.seal.samples == first[0].seal.samples + 2
     changes = json.loads(amended.differs)["channels"]
-    assert [rows_before([b"x"] * one["after"], one.pop("added")) for one in changes] == [[b"x"] * 120, []]
+    assert [rows_before([b"x"] * change["after"], change.pop("added")) for change in changes] == [[b"x"] * 120, []]
     assert changes == [
         {"id": plant.ids["unit/flow"], "name": "unit/flow", "hour": 6, "before": 120, "after": 121},
         {"id": plant.ids["unit/flow"], "name": "unit/flow", "hour": 9, "before": 0, "after": 1},
@@ -76,7 +79,7 @@ async def test_late_data_amend_the_seal_and_keep_the_first(plant: SealedPlant, p
     report = await plant.verify()
     assert report.ok
     assert all(day.strictly_ok for day in report.days)
-    assert [one.describe() for one in report.days[0].amended] == [
+    assert [amendment.describe() for amendment in report.days[0].amended] == [
         "revision 1: unit/flow, hour 06: 1 sample added",
         "revision 1: unit/flow, hour 09: 1 sample added",
     ]
@@ -102,13 +105,13 @@ async def test_late_event_amends_the_seal(plant: SealedPlant) -> None:
     await plant.late_event(at, "text", "said late")
     await plant.late_event(begin(DAY, 5), "text", "said late")
     report = await plant.verify(DAY)
-    assert [one.explained[:17] for one in report.days[0].findings] == ["late data: 1 even"] * 2
+    assert [finding.explained[:17] for finding in report.days[0].findings] == ["late data: 1 even"] * 2
     [amended] = await plant.seal()
     events = json.loads(amended.differs)["events"]
-    assert [(one["hour"], one["before"], one["after"]) for one in events] == [(5, 1, 2), (11, 0, 1)]
+    assert [(event["hour"], event["before"], event["after"]) for event in events] == [(5, 1, 2), (11, 0, 1)]
     report = await plant.verify()
     assert all(day.strictly_ok for day in report.days)
-    assert [one.what for one in report.days[0].amended] == [
+    assert [amendment.what for amendment in report.days[0].amended] == [
         "events, hour 05: 1 event added",
         "events, hour 11: 1 event added",
     ]
@@ -126,14 +129,18 @@ async def test_open_gap_is_sealed_up_to_the_end_of_the_day(plant: SealedPlant) -
     ]
     assert report.ok
     done = await plant.seal()
-    assert [one.seal.revision for one in done] == [1, 1, 1]
-    changes = [json.loads(one.differs)["gaps"] for one in done]
-    assert [(one["before"], one["after"]) for one in changes] == [(1, 1), (1, 0), (1, 0)]  # it no longer reaches these
+    assert [sealed_day.seal.revision for sealed_day in done] == [1, 1, 1]
+    changes = [json.loads(sealed_day.differs)["gaps"] for sealed_day in done]
+    assert [(change["before"], change["after"]) for change in changes] == [
+        (1, 1),
+        (1, 0),
+        (1, 0),
+    ]  # it no longer reaches these
     key = [plant.source, None, microseconds(begin(DAY, 7))]
     assert changes[0]["rows"] == [{"gap": key, "was": [*key, microseconds(begin(DAY, 24)), "disconnected", "", False]}]
     report = await plant.verify()
     assert all(day.strictly_ok for day in report.days)
-    assert [one.what for one in report.days[2].amended] == [
+    assert [amendment.what for amendment in report.days[2].amended] == [
         f"gap of source {plant.source} from 2026-03-09T07:00:00Z was reported anew"
     ]
     assert await plant.seal() == []
@@ -150,7 +157,9 @@ async def test_open_gap_that_is_recorded_late_amends_each_day_that_it_reaches(pl
     assert [len(day.findings) for day in report.days] == [0, 1, 1]
     assert report.ok
     done = await plant.seal()
-    assert [(one.seal.day, one.seal.revision) for one in done] == [(f"2026-03-{day}", 1) for day in (10, 11)]
+    assert [(sealed_day.seal.day, sealed_day.seal.revision) for sealed_day in done] == [
+        (f"2026-03-{day}", 1) for day in (10, 11)
+    ]
     assert not any(day.findings for day in (await plant.verify()).days)
 
 
@@ -197,7 +206,11 @@ async def test_much_late_data_are_amended_in_parts(plant: SealedPlant, monkeypat
     for hour in range(8, 14):
         await plant.late("unit/flow", minute(0, [1.0] * 100, hour))
     done = await plant.seal()
-    assert [(one.seal.revision, one.seal.samples) for one in done] == [(1, 680), (2, 880), (3, 1080)]
+    assert [(sealed_day.seal.revision, sealed_day.seal.samples) for sealed_day in done] == [
+        (1, 680),
+        (2, 880),
+        (3, 1080),
+    ]
     report = await plant.verify()
     assert all(day.strictly_ok for day in report.days)
     assert len(report.days[0].amended) == 6

@@ -142,7 +142,7 @@ async def test_retention_with_a_signed_receipt_explains_missing_samples(plant: S
     assert report.ok
     assert not report.days[0].strictly_ok
     assert len(findings(report)) == 2
-    assert all("retention recorded at" in one and "(age)" in one for one in findings(report))
+    assert all("retention recorded at" in finding and "(age)" in finding for finding in findings(report))
     assert await plant.seal() == []
     await plant.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, $2, 0)", begin(DAY, 5), number)
     assert not (await plant.verify(DAY)).ok
@@ -198,7 +198,7 @@ async def test_restored_database_continues_on_request(plant: SealedPlant) -> Non
     await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 3")
     await plant.tamper("DELETE FROM plant.seal_digest WHERE day = $1", DAY + timedelta(days=2))
     done = await plant.seal(accept_chain=True)
-    assert [one.seal.serial for one in done] == [3]
+    assert [sealed_day.seal.serial for sealed_day in done] == [3]
     assert (await plant.verify()).ok
 
 
@@ -229,8 +229,8 @@ async def test_seals_of_swapped_days_are_detected(plant: SealedPlant) -> None:
     await plant.tamper("UPDATE plant.day_seal SET day = '2026-04-01' WHERE serial = 1")
     await plant.tamper("UPDATE plant.day_seal SET day = '2026-03-09' WHERE serial = 2")
     chain = (await plant.verify()).chain
-    assert any(one.startswith("seal 1 (2026-04-01, revision 0): the signature does not match") for one in chain)
-    assert any(one.startswith("seal 2 (2026-03-09, revision 0): the signature does not match") for one in chain)
+    assert any(fault.startswith("seal 1 (2026-04-01, revision 0): the signature does not match") for fault in chain)
+    assert any(fault.startswith("seal 2 (2026-03-09, revision 0): the signature does not match") for fault in chain)
 
 
 async def test_digests_altered_with_the_samples_are_detected(plant: SealedPlant) -> None:
@@ -297,7 +297,7 @@ async def test_keys_follow_each_other(plant: SealedPlant, tmp_path: Path) -> Non
     connection.terminate()
     pems.append(public_key(plant, tmp_path / "third.pem"))
     await plant.seal()
-    assert len({one["key"] for one in await plant.owner.fetch("SELECT key FROM plant.day_seal")}) == 3
+    assert len({row["key"] for row in await plant.owner.fetch("SELECT key FROM plant.day_seal")}) == 3
     for pem in (None, *pems):
         assert (await plant.verify(key=pem)).ok
     await plant.tamper(

@@ -52,7 +52,7 @@ def test_results_of_other_processes_are_in_order() -> None:
         ids = {process for _, process in found}
         assert len(ids) == 2
         assert os.getpid() not in ids
-        running = [psutil.Process(one) for one in ids]
+        running = [psutil.Process(pid) for pid in ids]
     assert not psutil.wait_procs(running, timeout=PATIENCE)[1]
 
 
@@ -76,7 +76,7 @@ def test_what_is_no_longer_needed_is_not_begun() -> None:
     found = in_order(waiting.__getitem__, range(3), 3)
     assert next(found) == 0
     found.close()  # type: ignore[attr-defined]
-    assert [one.cancelled() for one in waiting] == [False, True, True]
+    assert [future.cancelled() for future in waiting] == [False, True, True]
 
 
 def test_what_failed_is_said() -> None:
@@ -113,11 +113,11 @@ def test_they_end_with_the_process_that_started_them() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
-        found = [psutil.Process(int(one)) for one in parent.stdout.readline().split()]
-        for one in found:
-            one.send_signal(signal.SIGINT)  # as the terminal does to all; the one that started them decides
+        found = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        for process in found:
+            process.send_signal(signal.SIGINT)  # as the terminal does to all; the one that started them decides
         print(file=parent.stdin, flush=True)
-        assert {int(one) for one in parent.stdout.readline().split()} & {one.pid for one in found}
-        assert all(one.is_running() for one in found)
+        assert {int(pid) for pid in parent.stdout.readline().split()} & {process.pid for process in found}
+        assert all(process.is_running() for process in found)
         parent.kill()
     assert not psutil.wait_procs(found, timeout=PATIENCE)[1]

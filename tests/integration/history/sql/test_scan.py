@@ -137,7 +137,7 @@ def test_errors_are_kept_as_they_were_raised() -> None:
         connection.register("s", ScannedTable(SCHEMA, broken, scans))
         with pytest.raises(duckdb.Error):
             connection.execute("SELECT * FROM s").fetchall()
-    assert [str(one) for one in scans.failures] == ["disk"]
+    assert [str(failure) for failure in scans.failures] == ["disk"]
 
 
 def test_names_are_those_of_the_time() -> None:
