@@ -52,12 +52,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a")
     await add_channels(owner, range(1, CHANNELS + 1), discrete=True)
     await owner.execute("INSERT INTO plant.setting VALUES ('lateness', '1e9')")  # days are not packed
-    return owner
 
 
 @pytest.fixture

@@ -45,9 +45,8 @@ from tests.writer_pair import (
 
 
 @pytest.fixture(autouse=True)
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_plant(owner, "a", "b", channels=range(1, CHANNELS + 1))
-    return owner
 
 
 async def test_standby_drops_what_the_holder_wrote(database: Database, tmp_path: Path) -> None:

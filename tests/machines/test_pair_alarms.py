@@ -27,9 +27,8 @@ NOTICES = "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'"
 
 
 @pytest.fixture(autouse=True)
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_plant(owner, "plc", channels=list(IDS.values()))
-    return owner
 
 
 @dataclass

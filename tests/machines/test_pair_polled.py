@@ -27,10 +27,9 @@ STORED = "SELECT (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_r
 
 
 @pytest.fixture(autouse=True)
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_plant(owner, "a", channels=range(1, CHANNELS + 1), kind="modbus")
     await owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 0.1}'")
-    return owner
 
 
 class Device:

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from history.rollups import RollupDifference, verify
 from ops.cli.evidence import app
 from tests.database import Database
-from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
+from tests.integration.schema.test_rollups import SECOND, WrittenSamples, random_samples, refresh, registered_channels
 from tests.sample_tables import DAY, DAY_US, HOUR_US
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 _HOUR = timedelta(hours=1)
 
 

@@ -31,14 +31,13 @@ MIB = 1024**2
 
 
 @pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "plc", kind="modbus")
     await owner.executemany(
         "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
         " VALUES ($1, $2, 1, '', 'analog', 'm')",
         [(number, tag.name) for number, tag in enumerate(SOURCE.tags, 1)],
     )
-    return owner
 
 
 def changes(seed: int) -> list[AlarmChange]:
@@ -52,6 +51,7 @@ async def written(folder: Path, database: Database, parts: Sequence[Sequence[Eve
     assert writer.quarantined == 0
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_newest_alarm_state_wins_in_any_order(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -83,6 +83,7 @@ async def test_newest_alarm_state_wins_in_any_order(
     }
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_operator_actions_are_stored_and_shelved_alarms_not_notified(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:

@@ -47,11 +47,10 @@ BAD, UNCERTAIN = 0x80050000, 0x40000000
 Cell: TypeAlias = tuple[int, str, int]  # µs since T0, type, channel
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a")
     await add_channels(owner, range(1, 101))
-    return owner
 
 
 async def written(folder: Path, database: Database, options: WriterOptions | None = None) -> Writer:

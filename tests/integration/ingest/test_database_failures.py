@@ -30,9 +30,8 @@ QUICK = WriterOptions(connections=1, time_out=1.0)
 
 
 @pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_plant(owner)
-    return owner
 
 
 async def add_plant(owner: asyncpg.Connection) -> None:
@@ -173,6 +172,7 @@ def small_tablespace(server: Server) -> Iterator[Callable[[], None]]:
 # Locks
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_deadlock(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     other: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
     await other.execute("SET deadlock_timeout = '60s'")  # the writer is the one that finds it, and gives way
@@ -195,6 +195,7 @@ async def test_deadlock(database: Database, owner: asyncpg.Connection, tmp_path:
     await other.close()
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_serialization_failure(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     await set_for_writer(owner, "default_transaction_isolation = 'repeatable read'")
     before = failures("SerializationError")
@@ -213,6 +214,7 @@ async def test_serialization_failure(database: Database, owner: asyncpg.Connecti
     assert await counted(owner, "event") == 1
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_lock_time_out(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     await spooled(tmp_path, ROWS)
     before = failures("LockNotAvailableError") + failures("QueryCanceledError")
@@ -226,6 +228,7 @@ async def test_lock_time_out(database: Database, owner: asyncpg.Connection, tmp_
     assert await counted(owner, "quarantine") == 0
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_group_that_times_out_is_split(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     """Ten rows a second, and a second of time: all at once it would be for ever."""
     await owner.execute(
@@ -247,6 +250,7 @@ async def test_group_that_times_out_is_split(database: Database, owner: asyncpg.
 # What is wrong with the database stays in the spool until somebody puts it right
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_missing_permission_is_reported_and_retried(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,6 +269,7 @@ async def test_missing_permission_is_reported_and_retried(
 # Rows that the database refuses
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_refused_rows_go_to_quarantine_and_the_rest_is_written(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -295,6 +300,7 @@ async def test_refused_rows_go_to_quarantine_and_the_rest_is_written(
     assert await counted(owner, "event") == 0
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_refused_events_and_gaps_go_to_quarantine(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -316,6 +322,7 @@ async def test_refused_events_and_gaps_go_to_quarantine(
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 1007
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_batch_with_refused_facts_is_kept_as_a_dead_letter(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -328,6 +335,7 @@ async def test_batch_with_refused_facts_is_kept_as_a_dead_letter(
     assert "unlucky" in kept.read_text()
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_times_beyond_the_limits_create_no_chunk(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.integration.ingest.test_database_failures import (
     counted,
     failures,
     own_server,
-    owner,
+    registered_channels,
     set_for_writer,
     until_failed,
     until_rows,
@@ -35,10 +35,11 @@ from tests.samples import batch
 from tests.spooling import Spooled, spooled
 from tests.waiting import PATIENCE, until
 
-__all__ = ["own_server", "owner"]  # fixtures
+__all__ = ["own_server", "registered_channels"]  # fixtures
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("registered_channels")
 async def test_silent_address_fails_over_to_the_other(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ async def test_connecting_that_is_cancelled_leaves_no_connection(
     assert steps > 1
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_silent_connection_that_recovers(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     async with relayed(database.ingest_dsn) as (relay, dsn):
         await spooled(tmp_path, ROWS)
@@ -135,6 +137,7 @@ async def relayed(dsn: str) -> AsyncIterator[tuple[Relay, str]]:
         await relay.stop()
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_fail_over_to_the_second_address(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     async with relayed(database.ingest_dsn) as (relay, through):
         direct = urlsplit(database.ingest_dsn).netloc.rpartition("@")[2]
@@ -148,6 +151,7 @@ async def test_fail_over_to_the_second_address(database: Database, owner: asyncp
 
 
 @pytest.mark.parametrize("attributes", ["", "?target_session_attrs=read-write"])
+@pytest.mark.usefixtures("registered_channels")
 async def test_read_only_primary_is_waited_out(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, attributes: str
 ) -> None:
@@ -163,6 +167,7 @@ async def test_read_only_primary_is_waited_out(
     assert await counted(owner, "quarantine") == 0
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_read_only_server_fails_over_to_the_other(
     own_server: Server, database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:

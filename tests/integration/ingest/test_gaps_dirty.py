@@ -22,13 +22,12 @@ CHANNELS = 500
 Dirty = set[tuple[datetime, int]]
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a", "b", "no channels", kind="modbus")
     for source in (1, 2):
         await add_channels(owner, range(3 - source, CHANNELS + 1, 2), source=source)
     await owner.execute("DELETE FROM plant.rollup_dirty")
-    return owner
 
 
 async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:

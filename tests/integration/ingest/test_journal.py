@@ -65,11 +65,10 @@ BATCHES: tuple[Batch, ...] = (
 )
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a", "b")
     await add_channels(owner, range(101))
-    return owner
 
 
 async def content(owner: asyncpg.Connection) -> dict[str, list[tuple[Any, ...]]]:

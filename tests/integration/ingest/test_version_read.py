@@ -338,12 +338,11 @@ async def test_history_of_another_node_is_not_backfilled(channels: list[int] | N
 
 
 @pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await owner.execute("INSERT INTO plant.source (name, kind, address) VALUES ('s', 'modbus', '')")
     await owner.execute(
         "INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ('a', 1, '', 'analog', 'm')"
     )
-    return owner
 
 
 async def _registered(owner: asyncpg.Connection[Any], *changes: str) -> None:
@@ -370,6 +369,7 @@ async def _said(
     return [tuple(row) for row in await owner.fetch(_VERSIONS)]
 
 
+@pytest.mark.usefixtures("registered_channels")
 @pytest.mark.parametrize("order", ((1, 2, 3), (3, 1, 2), (2, 3, 1, 1, 2)))
 async def test_versions_reported_in_any_order(
     order: tuple[int, ...], database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
@@ -380,6 +380,7 @@ async def test_versions_reported_in_any_order(
     assert found == [("a", "m", None, 1), ("a", "dm", 1, 2), ("a", "cm", 2, 3), ("a", "mm", 3, None)]
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_version_without_samples(database: Database, owner: asyncpg.Connection[Any], tmp_path: Path) -> None:
     await _registered(owner, "unit = 'dm'")
     await _registered(owner, "unit = 'cm'")
@@ -387,6 +388,7 @@ async def test_version_without_samples(database: Database, owner: asyncpg.Connec
     assert found == [("a", "m", None, 2), ("a", "dm", None, None), ("a", "cm", 2, None)]
 
 
+@pytest.mark.usefixtures("registered_channels")
 async def test_name_change_waits_only_behind_pending_changes(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:

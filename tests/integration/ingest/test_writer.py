@@ -27,11 +27,10 @@ MIB = 1024**2
 _METHODS = ("copy", "conflict")
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a", "b")
     await add_channels(owner, range(101))
-    return owner
 
 
 async def stored(owner: asyncpg.Connection) -> list[tuple[int, int, str, int]]:

@@ -31,15 +31,15 @@ from tests.minute_writer import (
     minute_of,
     minutes_made,
     other_dsn,
-    owner,
     refreshed,
+    registered_channels,
     running,
     without,
 )
 from tests.sample_tables import DAY_US
 from tests.waiting import until
 
-__all__ = ["clock", "other_dsn", "owner", "running"]  # fixtures
+__all__ = ["clock", "other_dsn", "registered_channels", "running"]  # fixtures
 
 
 async def test_minutes_in_order_are_not_refreshed_again(owner: asyncpg.Connection[Any], running: Running) -> None:

@@ -20,15 +20,15 @@ from tests.minute_writer import (
     assert_exact,
     clock,
     dirty_channels,
-    owner,
     refreshed,
+    registered_channels,
     running,
     without,
 )
 from tests.sample_tables import DAY_US
 from tests.waiting import until
 
-__all__ = ["clock", "owner", "running"]  # fixtures
+__all__ = ["clock", "registered_channels", "running"]  # fixtures
 
 
 def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:

@@ -90,14 +90,13 @@ def offline(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a", "b")
     await add_channels(owner, range(10), "a/c{}")
-    return owner
 
 
 @pytest.fixture
-def site(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> Site:
+def site(database: Database, registered_channels: None, tmp_path: Path) -> Site:
     return site_in(tmp_path, database)
 
 

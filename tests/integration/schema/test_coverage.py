@@ -55,10 +55,9 @@ def hours(count: float) -> timedelta:
     return timedelta(hours=count)
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection[Any]) -> asyncpg.Connection[Any]:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(_CHANNELS)
-    return owner
 
 
 async def coverage(connection: asyncpg.Connection[Any], day: datetime = DAY) -> dict[str, tuple[Any, ...]]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from core.errors import DatabaseError
 from ops.maintenance.packing import pack_minutes
 from tests.database import Database, connected
-from tests.integration.schema.test_rollups import owner
+from tests.integration.schema.test_rollups import registered_channels
 from tests.sample_tables import DAY, NEXT_DAY
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 _SPECIAL = np.array(
     [0x8000000000000000, 1, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF0000000000000, 0], np.uint64
 ).view(np.float64)  # -0, the least denormal, the greatest double, infinities, 0

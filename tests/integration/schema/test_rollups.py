@@ -91,14 +91,13 @@ PATH = Path("a.sqlite")
 COUNTERS = {5: None, 7: 100.0}  # channels, and where they wrap
 
 
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(autouse=True)
+async def registered_channels(owner: asyncpg.Connection) -> None:
     await add_sources(owner, "a")
     await add_channels(owner, range(1, 9), discrete=True)
     counter = "UPDATE plant.channel SET kind = 'counter', attributes = jsonb_build_object('wraps_at', $2::float8)"
     await owner.executemany(f"{counter} WHERE id = $1", COUNTERS.items())
     await owner.execute(load("write")["create_staging"])
-    return owner
 
 
 _Work: TypeAlias = "Callable[[asyncpg.Connection[Any]], Awaitable[object]]"

@@ -21,14 +21,14 @@ from tests.integration.schema.test_rollups import (
     SECOND,
     WrittenSamples,
     assert_exact_after_refresh,
-    owner,
     random_samples,
     refresh,
+    registered_channels,
 )
 from tests.sample_tables import DAY_US, HOUR_US
 from tests.unit.history.aggregates_of import Channel, aggregates
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 _DAY = 24 * HOUR_US
 
 

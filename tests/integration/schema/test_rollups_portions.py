@@ -11,10 +11,10 @@ import pytest
 
 from core.batch import Gap, GapBatch
 from tests.database import add_channels
-from tests.integration.schema.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
+from tests.integration.schema.test_rollups import SECOND, WrittenSamples, assert_exact, refresh, registered_channels
 from tests.sample_tables import DAY_US, HOUR_US
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 
 # What is made, in minutes of channels, and which hours.
 _COUNTED = """

@@ -16,13 +16,13 @@ from tests.integration.schema.test_rollups import (
     SECOND,
     WrittenSamples,
     assert_exact_after_refresh,
-    owner,
     refresh,
+    registered_channels,
 )
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before, planned_first
 from tests.waiting import until
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 _CHUNKS = "SELECT count(*) FROM public.show_chunks('plant.rollup_1m')"
 
 _MINUTES = """

@@ -13,10 +13,10 @@ import pytest
 
 from core.timestamps import EPOCH, POSTGRES_EPOCH_US, microseconds, timestamp
 from ops.maintenance.packing import compress_before, pack_days
-from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
+from tests.integration.schema.test_rollups import SECOND, WrittenSamples, random_samples, refresh, registered_channels
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY
 
-__all__ = ["owner"]  # a fixture
+__all__ = ["registered_channels"]  # a fixture
 _QUERY = "SELECT * FROM plant.series($1, $2, $3, $4)"
 
 
