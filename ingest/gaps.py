@@ -204,14 +204,14 @@ class Gaps:
         self._count(reason, len(closed))
         self._add_closed(closed)
 
-    async def retract(self, channels: Channels = None) -> None:
+    async def end_without_loss(self, channels: Channels = None) -> None:
         """End a gap in which nothing was lost after all: it ends where it began, or where the previous one ended."""
         for gap, ids in self._open.pop(_ids(channels)):
             detail = gap.detail if gap.certain_to else "no samples were lost"
             self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, ids)
         await self.flush()
 
-    async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
+    async def withdraw_recorded(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
         """Withdraw a recorded loss whose samples came after all; gaps that were joined with it stay."""
         ids = _ids(channels)
         for closed, indices in self._closed.by_value(ids):

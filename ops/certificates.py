@@ -74,21 +74,29 @@ def trust(pki: Path, name_or_digits: str) -> str:
     digits = name_or_digits.replace(":", "").lower()
     rejected = list(trust_list.certificates_in(pki / "rejected"))
     matches = [
-        (path, server) for path, server in rejected if name_or_digits in (path.name, path.name.rsplit(".", 2)[0])
+        (path, certificate)
+        for path, certificate in rejected
+        if name_or_digits in (path.name, path.name.rsplit(".", 2)[0])
     ]
     if not matches and len(digits) >= _MIN_DIGITS:
-        matches = [(path, server) for path, server in rejected if trust_list.fingerprint(server).startswith(digits)]
+        matches = [
+            (path, certificate)
+            for path, certificate in rejected
+            if trust_list.fingerprint(certificate).startswith(digits)
+        ]
     if len(matches) != 1:
         meant = matches or rejected
-        these = "; ".join(f"{path.name}: {trust_list.fingerprint(server)}" for path, server in meant) or "none"
+        these = (
+            "; ".join(f"{path.name}: {trust_list.fingerprint(certificate)}" for path, certificate in meant) or "none"
+        )
         problem = (
             f"{len(matches)} rejected certificates match {name_or_digits}"
             if matches
             else f"no rejected certificate matches {name_or_digits}"
         )
         raise OperationError(f"{problem}; give at least {_MIN_DIGITS} digits of a fingerprint (SHA-256): {these}")
-    ((path, server),) = matches
-    return _summary(path.rename(pki / "trusted" / "certs" / path.name), server)
+    ((path, certificate),) = matches
+    return _summary(path.rename(pki / "trusted" / "certs" / path.name), certificate)
 
 
 def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
@@ -106,7 +114,7 @@ def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
                 f"{file} is neither a certificate nor a CRL, DER or PEM: {error}; {crl.problem}"
             ) from error
         path = _add_crl(pki, crl, crl.content, now := datetime.now(UTC))
-        yield f"{path}: {_described(crl, now)}"
+        yield f"{path}: {_crl_line(crl, now)}"
         return
     if issuer and not all(is_ca):
         raise OperationError(f"{file} has a certificate that is not a CA's: an issuer is one")
@@ -150,17 +158,17 @@ def list_certificates(pki: Path) -> Iterator[str]:
     for name, folder in (("trusted", "trusted/certs"), ("issuers", "issuers/certs"), ("rejected", "rejected")):
         certificates = list(trust_list.certificates_in(pki / folder))
         yield f"{name}:" if certificates else f"{name}: none"
-        for path, server in certificates:
-            yield f"  {_summary(path, server)}"
+        for path, certificate in certificates:
+            yield f"  {_summary(path, certificate)}"
         for path in sorted({*(pki / folder).iterdir()} - {path for path, _ in certificates}):
             yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {suffixes}"
     crls = list(trust_list.crls_in(pki))
     yield "CRLs:" if crls else "CRLs: none"
     for crl in crls:
-        yield f"  {crl.path.name}: {_described(crl, datetime.now(UTC))}"
+        yield f"  {crl.path.name}: {_crl_line(crl, datetime.now(UTC))}"
 
 
-def _described(crl: trust_list.Crl, now: datetime) -> str:
+def _crl_line(crl: trust_list.Crl, now: datetime) -> str:
     """Line that describes a revocation list."""
     if crl.content is None:
         return crl.problem
@@ -173,7 +181,7 @@ def _described(crl: trust_list.Crl, now: datetime) -> str:
     )
 
 
-def server(plant: Plant, state: Path) -> str:
+def server_certificate(plant: Plant, state: Path) -> str:
     """The certificate that plantlog's servers show, and whom clients have to trust."""
     file = TlsSettings.of(plant).certificate_file(state)
     if file is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from asyncua import Client, ua
-from asyncua.client.ua_client import UaClient, UaClientState, UASocketProtocol
-from asyncua.common.connection import TransportLimits
+from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
-from asyncua.ua.ua_binary import uatcp_to_binary
-from asyncua.ua.uaerrors import BadResponseTooLarge
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from core.addresses import OPCUA_PORT, unreachable
@@ -25,6 +21,7 @@ from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.files import make_trust_folders
 from core.opcua.service import REFUSED
+from core.opcua.transport import MessageTooLarge, apply_limits
 from core.timeouts import within
 
 _POLICIES = {
@@ -65,8 +62,8 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
             offered = ", ".join(_offered(await _endpoints(source, source.address))) or "only secure ones"
             reason = f"the server has no endpoint without security; it offers {offered}: remove insecure"
             raise SourceError(reason) from error
-        if elsewhere := await _elsewhere(error, source):
-            raise SourceError(elsewhere) from error
+        if paths := await _paths_offered(error, source):
+            raise SourceError(paths) from error
         raise SourceError(_describe(error, source, own_identity if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
@@ -210,7 +207,7 @@ def _needs_security(error: Exception) -> bool:
     return isinstance(error, ua.UaError) and str(error).startswith("No matching endpoints")  # asyncua's text
 
 
-async def refuses(source: OpcuaSource) -> bool:
+async def refuses_connections(source: OpcuaSource) -> bool:
     """Return whether nobody listens at the address."""
     parts = urlsplit(_with_port(source.address))
     try:
@@ -221,7 +218,7 @@ async def refuses(source: OpcuaSource) -> bool:
     return False
 
 
-async def _elsewhere(error: Exception, source: OpcuaSource) -> str:
+async def _paths_offered(error: Exception, source: OpcuaSource) -> str:
     """Paths of the server, if it does not know the path of the address; empty: the error has another cause."""
     parts = urlsplit(_with_port(source.address))
     if not (isinstance(error, ua.UaStatusCodeError) and ua.StatusCode(error.code).name in _WRONG_PATH):
@@ -288,84 +285,3 @@ def _user_refused(source: OpcuaSource, code: str) -> str:
         return f"the server rejects the user certificate {source.user_certificate_file} ({code}): trust it there"
     look = "check" if source.username is not None else "anonymous access is not allowed: set"
     return f"the server rejects user {source.username or 'anonymous'} ({code}): {look} username and password_file"
-
-
-# Limits of what a server may send (OPC 10000-6, 6.7.2 and 7.1.2.3). asyncua's clients have none, and accept those of
-# the server. Ours are announced in Hello, and enforced whatever the server answers.
-MESSAGE = 64 * 1024**2  # bytes; a notification with a million values takes about 20 MB
-_CHUNK = 1024**2
-_LEAST_CHUNK = 8192  # every peer has to accept that
-_CHUNKS = MESSAGE // _LEAST_CHUNK
-_HEADER = struct.Struct("<4sI")  # message type and chunk type, size
-
-
-class MessageTooLarge(BadResponseTooLarge):  # type: ignore[misc]
-    """The server exceeded a limit: the connection is closed."""
-
-    def __str__(self) -> str:
-        return f"the server sent more than {MESSAGE // 1024**2} MiB in a message, or {_CHUNK // 1024**2} MiB in a chunk"
-
-
-class _Limits(TransportLimits):  # type: ignore[misc]
-    """Limits announced by the server apply to what we send, not to what we accept."""
-
-    def update_client_limits(self, msg: ua.Acknowledge) -> None:
-        """OPC 10000-6, 7.1.2.4: the server's ReceiveBufferSize is the largest chunk we may send."""
-        self.max_send_buffer = max(_LEAST_CHUNK, msg.ReceiveBufferSize)
-
-    def is_msg_size_within_limit(self, sz: int) -> bool:
-        if sz > MESSAGE:
-            raise MessageTooLarge
-        return True
-
-    def is_chunk_count_within_limit(self, sz: int) -> bool:
-        if sz > _CHUNKS:
-            raise MessageTooLarge
-        return True
-
-
-class _Protocol(UASocketProtocol):  # type: ignore[misc]
-    """asyncua's protocol with size checks; its own waits for whatever size a header announces."""
-
-    receive_buffer: bytes | None
-    received = False  # data came since this was last reset
-
-    def data_received(self, data: bytes) -> None:
-        self.received = True
-        super().data_received(data)
-        waiting = self.receive_buffer
-        if waiting is not None and len(waiting) >= _HEADER.size and _HEADER.unpack_from(waiting)[1] > _CHUNK:
-            self.receive_buffer = None
-            self._fail_all_pending(MessageTooLarge())
-            self.disconnect_socket()
-
-    async def send_hello(self, url: str, max_messagesize: int = 0, max_chunkcount: int = 0) -> ua.Acknowledge:
-        """Raises TimeoutError if the server does not acknowledge."""
-        hello = ua.Hello(ReceiveBufferSize=_CHUNK, MaxMessageSize=MESSAGE, MaxChunkCount=_CHUNKS, EndpointUrl=url)
-        acknowledged = asyncio.get_running_loop().create_future()
-        self._callbackmap[0] = acknowledged
-        if self.transport is not None:
-            self.transport.write(uatcp_to_binary(ua.MessageType.Hello, hello))
-        return await within(self.timeout, acknowledged)
-
-    async def send_request(
-        self, request: Any, timeout: float | None = None, message_type: ua.MessageType = ua.MessageType.SecureMessage
-    ) -> Any:
-        """asyncua's client with timeouts that count only while this process runs; 0: none."""
-        seconds = self.timeout if timeout is None else timeout
-        answer = super().send_request(request, 0, message_type)
-        return await (within(seconds, answer) if seconds else answer)
-
-
-def apply_limits(client: UaClient) -> None:
-    """Apply these limits to new connections of ``client``."""
-
-    def make() -> UASocketProtocol:
-        protocol = _Protocol(client._timeout, client.security_policy, _Limits(_CHUNK, _CHUNK, _CHUNKS, MESSAGE))
-        protocol.pre_request_hook = client.pre_request_hook
-        protocol.on_connection_lost = client._on_transport_lost
-        protocol.is_session_closing = client._is_session_closing
-        client.protocol = protocol
-        return protocol
-
-    client._make_protocol = make

@@ -19,7 +19,7 @@ from history.reading.day_samples import DaySamples
 from history.reading.reader import gap_rows, hour_digests, slices
 from history.reading.scope import Scope
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
-from history.seals.receipts import Receipts, bits
+from history.seals.receipts import Receipts, encode_mask
 from history.seals.seal_store import SealedDay
 from history.standalone import EVENT_WIDTHS, event_digests, gaps_before, gaps_digest, row_bytes, tagged_hash
 
@@ -39,7 +39,13 @@ class AmendedHour:
 
     def as_json(self, **named: Any) -> dict[str, Any]:
         """Entry of it in an amended seal."""
-        return {**named, "hour": self.hour, "before": self.before[0], "after": self.now[0], "added": bits(self.added)}
+        return {
+            **named,
+            "hour": self.hour,
+            "before": self.before[0],
+            "after": self.now[0],
+            "added": encode_mask(self.added),
+        }
 
 
 def amended_hour(samples: Samples, hour: int, day: date, late: Any, sealed: Digest) -> AmendedHour | None:

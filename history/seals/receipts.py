@@ -160,7 +160,7 @@ async def receipts_of(
     differences.
     """
     receipts = Receipts(day)
-    trusted, used = await _publics(connection, scope.chain, anchors), _used(differs)
+    trusted, used = await _public_keys(connection, scope.chain, anchors), _used_receipts(differs)
     samples: list[NDArray[Any]] = []
     for row in await connection.fetch(load("evidence")["select_receipts"], day):
         kind, content = row["kind"], row["content"]
@@ -194,7 +194,7 @@ async def receipts_of(
     return receipts
 
 
-def _used(differs: Sequence[str]) -> frozenset[int]:
+def _used_receipts(differs: Sequence[str]) -> frozenset[int]:
     """Numbers of the receipts that seals used up."""
     try:
         return frozenset(number for text in differs if text for number in json.loads(text).get("receipts", ()))
@@ -202,7 +202,7 @@ def _used(differs: Sequence[str]) -> frozenset[int]:
         return frozenset()  # altered: amendments() says so
 
 
-async def _publics(connection: asyncpg.Connection[Any], chain: int, anchors: Sequence[str] | None) -> list[str]:
+async def _public_keys(connection: asyncpg.Connection[Any], chain: int, anchors: Sequence[str] | None) -> list[str]:
     """Public keys that receipts may be signed with."""
     keys = await stored_keys(connection, chain)
     if anchors is None:
@@ -211,6 +211,6 @@ async def _publics(connection: asyncpg.Connection[Any], chain: int, anchors: Seq
     return sorted({*anchors, *(key.public for key in keys if key.fingerprint in trusted)})
 
 
-def bits(mask: Iterable[bool] | NDArray[np.bool_]) -> str:
+def encode_mask(mask: Iterable[bool] | NDArray[np.bool_]) -> str:
     """Bits of the rows that were added, as in an amended seal."""
     return base64.b64encode(zlib.compress(np.packbits(np.asarray(mask, bool)).tobytes(), 9)).decode()

@@ -306,11 +306,11 @@ class Collector:
             await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
     async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
-        """Once all transferred subscriptions publish again: retract the gap of the whole source."""
+        """Once all transferred subscriptions publish again: end the gap of the whole source without loss."""
         if silent := await self._subscriptions.silent(client, self._source, publisher.all_publishing):
             await publisher.replace(silent, "does not publish after its transfer")
         await publisher.all_publishing.wait()
-        await self._gaps.retract()
+        await self._gaps.end_without_loss()
 
     async def _record_refused(self) -> None:
         """Show and record rejected tags; set the state to connected."""

@@ -18,7 +18,7 @@ from core.backoff import Backoff
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.opcua.service import read_value
-from core.opcua.session import close, connect, refuses
+from core.opcua.session import close, connect, refuses_connections
 from core.timeouts import within
 from ingest.status import SourceStatus
 
@@ -68,7 +68,7 @@ class Servers:
 
     async def all_refuse(self, source: OpcuaSource) -> bool:
         """Return whether nobody listens at any address."""
-        return all(await asyncio.gather(*(refuses(source.at(address)) for address in self._addresses)))
+        return all(await asyncio.gather(*(refuses_connections(source.at(address)) for address in self._addresses)))
 
     def _order(self, address: str) -> tuple[int, bool, int, int]:
         """The greatest is the best: by sub-range, then the one in use, then by level, then the first configured."""

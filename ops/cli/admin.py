@@ -103,7 +103,7 @@ def certificate(
     from ops import certificates
 
     state = State.current().root
-    text_of = certificates.authority_pem if pem else certificates.server
+    text_of = certificates.authority_pem if pem else certificates.server_certificate
     typer.echo(text_of(plant_in_force(state, tags_of=()), state), nl=not pem)
 
 

@@ -39,7 +39,7 @@ from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import DataChange, DecodeRules
-from ingest.opcua.decode.members import MemberChannel, Picker
+from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.recovery.history import answers
 from ingest.opcua.subscription.receive import Receiver
@@ -84,7 +84,7 @@ _MOTOR = Structure("Motor", "i=886", "optional", [Field("Speeds", 11, dimensions
 _DRIVE = Structure("Drive", "i=884", "plain", [Field("On", 1), Field("Motor", STRUCTURE, _MOTOR), Field("Any", 24)])
 _PATHS = ("On", "Motor.Speeds[1]", "Motor.Name", "Missing", "[1].On", "[0].Motor.Speeds[0]", "[1,0].On", "[0,1]")
 _WANTED = [MemberChannel(channel, path) for channel, path in enumerate(_PATHS)]
-_MEMBERS = DecodeRules(structures={handle: Picker(_DRIVE, _WANTED) for handle in range(_TAGS)})
+_MEMBERS = DecodeRules(structures={handle: StructureDecoder(_DRIVE, _WANTED) for handle in range(_TAGS)})
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
 

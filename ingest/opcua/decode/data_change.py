@@ -25,7 +25,7 @@ from core.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element
 from core.opcua.text import FORMS, text_run
 from core.status_codes import BAD
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules, Text, Unsupported
-from ingest.opcua.decode.members import STRUCTURES, Picker, Values
+from ingest.opcua.decode.members import STRUCTURES, StructureDecoder, Values
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
@@ -249,15 +249,15 @@ class _Items:
         """Decode an item without a fixed size."""
         reader, rules = self._reader, self._rules
         handle = reader.uint32() ^ rules.key if self._head else self._handle
-        picker = rules.structures.get(handle) if rules.structures else None
-        if picker is None:
+        decoder = rules.structures.get(handle) if rules.structures else None
+        if decoder is None:
             element = -1 if rules.element is None else int(rules.element[min(handle, len(rules.element) - 1)])
             self._value_or_element(handle, None if element < 0 else rules.elements[element], rules.whole_arrays)
             return
         start = reader.at
-        if picker.has_members:
-            self._structured(picker)
-        for channel, indexes in picker.elements:
+        if decoder.has_members:
+            self._structured(decoder)
+        for channel, indexes in decoder.elements:
             reader.at = start
             self._value_or_element(channel, indexes, complete=True)
 
@@ -289,21 +289,21 @@ class _Items:
         else:
             decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
 
-    def _structured(self, picker: Picker) -> None:
+    def _structured(self, decoder: StructureDecoder) -> None:
         """Decode an item whose members are channels."""
         reader, decoded = self._reader, self.decoded
         mask = reader.byte()
         kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
         values: Sequence[Values] = ()
         if kind in STRUCTURES:
-            values = picker.read(reader)
+            values = decoder.read(reader)
         else:
             reader.variant()
-        status, time = self._status_and_time(mask, picker.members)
+        status, time = self._status_and_time(mask, decoder.members)
         if not kind or kind in STRUCTURES:
-            picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, self._rules.exact)
+            decoder.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, self._rules.exact)
         else:
-            decoded.unsupported += picker.other_type(type_name(kind), with_elements=False)
+            decoded.unsupported += decoder.other_type(type_name(kind), with_elements=False)
 
     def _status_and_time(self, mask: int, handles: UInt32s) -> tuple[int, int]:
         """Read the status and the timestamps that follow the value."""
@@ -338,8 +338,8 @@ def _gathered(body: bytes, at: Sequence[int], layout: np.dtype[Any]) -> NDArray[
 
 def _channels(handle: int, rules: DecodeRules) -> UInt32s:
     """The channels that a monitored item is for."""
-    picker = rules.structures.get(handle)
-    return np.array([handle], np.uint32) if picker is None else picker.channels
+    decoder = rules.structures.get(handle)
+    return np.array([handle], np.uint32) if decoder is None else decoder.channels
 
 
 def _each_member(

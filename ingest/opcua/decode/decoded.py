@@ -13,7 +13,7 @@ from core.batch import Float64s, Int64s, UInt32s
 from core.config.addresses.value_path import Indexes
 
 if TYPE_CHECKING:
-    from ingest.opcua.decode.members import Picker
+    from ingest.opcua.decode.members import StructureDecoder
 
 FIRST_STRUCTURE = 2**31  # handles of structures, which several channels share, are at least this; others are channels
 
@@ -99,7 +99,7 @@ class DecodeRules:
     element: Int64s | None = None  # the one of ``elements`` that is read, -1: the value itself; None: of all items
     elements: Sequence[Indexes] = ()  # of arrays
     whole_arrays: bool = False  # the server sends whole arrays, not only the element
-    structures: Mapping[int, Picker] = field(default_factory=dict)  # by handle
+    structures: Mapping[int, StructureDecoder] = field(default_factory=dict)  # by handle
     key: int = 0  # what the client handles of the subscription are combined with (XOR)
 
 

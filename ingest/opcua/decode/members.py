@@ -52,11 +52,12 @@ class MemberChannel:
     path: str  # see ``core.config.addresses.value_path``
 
 
-class Picker:
+class StructureDecoder:
     """Decodes the wanted members of one variable's values. A value that does not fit the definition is Bad.
 
-    ``channels``: all; ``members``: those that are; ``elements``: the others, which are elements of the array that the
-    value is, with their indexes.
+    ``channels``: the ids of all channels of the variable.
+    ``members``: the ids of the channels that are members of a structure.
+    ``elements``: id and indexes of the channels that are elements of an array of numbers.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Picker:
         self.channels: UInt32s = np.array([tag.channel for tag in tags], np.uint32)
         self.elements: list[tuple[int, Indexes]] = []
         self._reasons: list[Unsupported] = []
-        good: dict[Indexes, list[tuple[int, Path]]] = {}
+        readable: dict[Indexes, list[tuple[int, Path]]] = {}
         for tag in tags:
             element, inside = split(parse(tag.path))
             if not inside:
@@ -74,14 +75,14 @@ class Picker:
             elif reason := structure if isinstance(structure, str) else why_not(structure, inside):
                 self._reasons.append(Unsupported(tag.channel, reason))
             else:
-                good.setdefault(element, []).append((tag.channel, inside))
+                readable.setdefault(element, []).append((tag.channel, inside))
         elements = {channel for channel, _ in self.elements}
         self.members: UInt32s = np.array([c for c in self.channels.tolist() if c not in elements], np.uint32)
         self.has_members = bool(len(self.members)) or not self.elements
         # By the element that is the structure; () if the value itself is it.
         self._structures = {
-            element: Members(structure, channels, unfit)
-            for element, channels in good.items()
+            element: StructureLayout(structure, channels, unfit)
+            for element, channels in readable.items()
             if isinstance(structure, Structure)
         }
         self._is_alone = [*self._structures] == [()]
@@ -154,7 +155,7 @@ class Picker:
             members.append(values_of_structure, status, time, decoded, exact)
 
 
-class Members:
+class StructureLayout:
     """The channels that are members of one structure."""
 
     def __init__(self, structure: Structure, targets: Sequence[tuple[int, Path]], unfit: Callable[[], None]) -> None:
@@ -162,14 +163,14 @@ class Members:
         compiled = StepCompiler()
         compiled.add(structure, (), {path for _, path in targets})
         positions = compiled.positions
-        good = sorted(targets, key=lambda target: positions[target[1]])
+        readable = sorted(targets, key=lambda target: positions[target[1]])
         self._encoding = structure.encoding
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()
         self._steps = compiled.finished()
         self._absent = [ABSENT] * len(positions)
-        self._channels: UInt32s = np.array([channel for channel, _ in good], np.uint32)
-        self._positions = [positions[path] for _, path in good]
+        self._channels: UInt32s = np.array([channel for channel, _ in readable], np.uint32)
+        self._positions = [positions[path] for _, path in readable]
         self._types = [compiled.types[index] for index in self._positions]
         self._longs = [k for k, kind in enumerate(self._types) if kind in _LONG]
         self._has_texts = not all(kind in NUMBERS for kind in self._types)
@@ -196,7 +197,7 @@ class Members:
                 inside.at = -1
             if inside.at == len(body):
                 return values
-        return self._is_unfit(_BAD_DECODING_ERROR)
+        return self._report_unfit(_BAD_DECODING_ERROR)
 
     def _other_type(self, reader: FieldReader) -> int:
         """Read the type id and the encoding: 0 if they are as defined, else a status code, and the body is skipped."""
@@ -210,9 +211,9 @@ class Members:
             self._head = reader.body[start : reader.at]
             return 0
         reader.string()
-        return self._is_unfit(_BAD_TYPE_MISMATCH if encoding == _BINARY else _BAD_ENCODING_UNSUPPORTED)
+        return self._report_unfit(_BAD_TYPE_MISMATCH if encoding == _BINARY else _BAD_ENCODING_UNSUPPORTED)
 
-    def _is_unfit(self, status: int) -> int:
+    def _report_unfit(self, status: int) -> int:
         self._unfit()
         return status
 

@@ -17,7 +17,7 @@ from core.backoff import after_refusal
 from core.opcua.browse import Browser
 from core.opcua.definitions import Definitions
 from core.opcua.structure import Structure
-from ingest.opcua.decode.members import MemberChannel, Picker
+from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Structures:
     """Variables are known by their address, monitored items by their client handle."""
 
     def __init__(self) -> None:
-        self.pickers: dict[int, Picker] = {}  # by client handle
+        self.decoders: dict[int, StructureDecoder] = {}  # by client handle
         self._of_items: dict[int, tuple[str, Sequence[MemberChannel]]] = {}
         self._nodes: dict[str, Any] = {}
         self._types: dict[str, Any] = {}  # data type; or, as str, why it is not known
@@ -59,12 +59,12 @@ class Structures:
     def monitor(self, handle: int, address: str, members: Sequence[MemberChannel]) -> None:
         """Decode the values of an item as those of a variable."""
         self._of_items[handle] = address, members
-        self.pickers[handle] = Picker(self.structure(address), members, self._unfit.set)
+        self.decoders[handle] = StructureDecoder(self.structure(address), members, self._unfit.set)
 
     def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[MemberChannel]]]) -> None:
         """Replace all items by these."""
         self._of_items.clear()
-        self.pickers.clear()
+        self.decoders.clear()
         for handle, (address, members) in of_items.items():
             self.monitor(handle, address, members)
 

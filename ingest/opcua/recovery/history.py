@@ -19,7 +19,7 @@ from core.status_codes import BAD
 from core.timestamps import microseconds, utc
 from ingest.opcua.decode.data_change import history_data
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules
-from ingest.opcua.decode.members import MemberChannel, Picker
+from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 from ingest.opcua.decode.structures import Structures
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
@@ -182,8 +182,8 @@ def _is_cut(change: DataChange, to_time: int) -> bool:
 def _rules(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> DecodeRules:
     exact = np.ones(1, bool) if tag.kind == "text" else None
     if tag.reads_whole:
-        picker = Picker(structures.structure(tag.address), [MemberChannel(i, tag.path)])
-        return DecodeRules(exact, structures={FIRST_STRUCTURE + i: picker})
+        decoder = StructureDecoder(structures.structure(tag.address), [MemberChannel(i, tag.path)])
+        return DecodeRules(exact, structures={FIRST_STRUCTURE + i: decoder})
     if tag.index is None:
         return DecodeRules(exact)
     return DecodeRules(exact, np.zeros(1, np.int64), [parse_index(tag.index)], whole_arrays)

@@ -68,7 +68,7 @@ class Losses:
             if subscription.event_items:
                 await self._events.record_lost(subscription.sampled_to)
         of_channels = [s for s in lost if not s.event_items]
-        if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source is retracted
+        if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source ends without loss
             for subscription in of_channels:
                 channels, since = sorted(subscription.items), self._receiver.published_to(subscription)
                 await self._gaps.open(since, "subscription_lost", "", channels)
@@ -137,7 +137,7 @@ class Losses:
                 return
         for start, end in intervals:
             if start < end:
-                await self._gaps.withdraw(start, end, "not_available", channels)
+                await self._gaps.withdraw_recorded(start, end, "not_available", channels)
                 await self._backfill.withdraw(start, end, channels)
 
     async def _record_gap(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:

@@ -70,7 +70,7 @@ class Subscriptions:
                 nodes[address] = namespaces.node_id(address)
         await structures.read(client, source.time_out, nodes)
         structures.monitor_only(shared)
-        self._receiver.session_rules = DecodeRules(whole_arrays=self.state.whole_arrays, structures=structures.pickers)
+        self._receiver.session_rules = DecodeRules(whole_arrays=self.state.whole_arrays, structures=structures.decoders)
         return namespaces
 
     def note_name(self, subscription: Subscription) -> str:

@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives import hashes
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from core.opcua.session import MESSAGE, close, connect
+from core.opcua.session import close, connect
+from core.opcua.transport import MAX_MESSAGE_BYTES
 from tests import certificates
 from tests.peers import peer
 from tests.ports import free_port
@@ -256,14 +257,14 @@ async def test_endless_message_is_refused(answers: Callable[[], Iterator[bytes]]
                 writer.write(piece)
                 await writer.drain()
                 given += len(piece)
-                if given > 2 * MESSAGE:
+                if given > 2 * MAX_MESSAGE_BYTES:
                     break
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", port := free_port()):
         reason = await connect_problem(source(f"opc.tcp://127.0.0.1:{port}", insecure=True), tmp_path / "pki")
     assert reason.startswith("the server sent more than 64 MiB in a message")
-    assert given < 1.5 * MESSAGE
+    assert given < 1.5 * MAX_MESSAGE_BYTES
 
 
 async def test_cancelled_while_it_closes(tmp_path: Path) -> None:

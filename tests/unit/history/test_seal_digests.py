@@ -23,7 +23,7 @@ from core.timestamps import begin, microseconds
 from history import standalone
 from history.archive.parquet_writers import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from history.reading.reader import hour_digests
-from history.seals.receipts import bits
+from history.seals.receipts import encode_mask
 from history.seals.report import DayReport, Finding, Report
 from history.seals.seal_store import chain_problems
 from history.standalone import (
@@ -266,7 +266,7 @@ def _day(rows: Sequence[bytes], before: Sequence[bytes], added: Sequence[bool]) 
     former = [(1, None, i, i + 10, "stopped", "", False) for i, _ in enumerate(before)]
     gaps = [(1, None, i, i + 20, "stopped", "", False) for i, _ in enumerate(before)]
     parts = [Revision(b"", one, gaps_digest(some)) for one, some in zip(events, (former, gaps), strict=True)]
-    hour = {"hour": 5, "before": len(before), "after": len(rows), "added": bits(added)}
+    hour = {"hour": 5, "before": len(before), "after": len(rows), "added": encode_mask(added)}
     rows_of_gaps = [{"gap": list(row[:3]), "was": list(row)} for row in former]
     differs = {"channels": [{"id": 1, "name": "x", **hour}], "events": [hour],
                "gaps": {"before": len(former), "after": len(gaps), "rows": rows_of_gaps}}  # fmt: skip

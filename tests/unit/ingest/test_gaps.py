@@ -150,7 +150,7 @@ async def test_source_gap_is_independent_of_channel_gaps(disk: Disk, gaps: Gaps)
 
 async def test_cancelled_gap_means_nothing_was_missing(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "subscription_lost", "", [1, 2])
-    await gaps.retract([1, 3])
+    await gaps.end_without_loss([1, 3])
     assert disk.intervals(1) == [(10, 10)] and disk.intervals(2) == [(10, None)]
     assert gaps.open_since(1) is None and not disk.intervals(3)
 
@@ -182,7 +182,7 @@ async def test_backfill_leaves_an_open_gap_that_was_joined_with_a_gap(disk: Disk
     await gaps.backfilled(12, 20, "disconnected", "filled", None)
     assert disk.intervals(None) == [(10, 12), (12, 20), (20, None)]
     gaps = Gaps(status(), disk)
-    await gaps.retract()
+    await gaps.end_without_loss()
     assert disk.intervals(None) == [(10, 12), (12, 20), (20, 25)]
 
 
@@ -300,7 +300,7 @@ async def test_empty_gap_extension_does_not_revoke_the_previous_gap(disk: Disk, 
     await gaps.open(55, "disconnected", "cut again")  # the subscription made at 60 had not published yet
     assert disk.intervals(None) == [(10, None)]
     gaps = Gaps(status(), disk)  # after a kill
-    await gaps.retract()  # and it still had all
+    await gaps.end_without_loss()  # and it still had all
     assert disk.intervals(None) == [(10, 60)]
 
 
@@ -309,7 +309,7 @@ async def test_gap_of_another_reason_does_not_replace_the_previous_one(disk: Dis
     gaps = Gaps(status(), disk)
     await gaps.open(10, "killed")  # nothing was published behind notification 7
     assert disk.intervals(None) == [(10, 60), (60, None)]
-    await gaps.retract()
+    await gaps.end_without_loss()
     assert disk.intervals(None) == [(10, 60), (60, 60)]
 
 
@@ -343,7 +343,7 @@ async def test_shared_gaps_equal_individual_gaps(
             elif word == "record":
                 await record.record(before, now, reason, "", which)
             elif word == "forget":
-                await record.retract(which)
+                await record.end_without_loss(which)
         if word == "restart":
             gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
         elif word == "clock" and of is None:
@@ -374,14 +374,14 @@ async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
 async def test_withdrawn_gap_leaves_what_it_was_joined_with(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 20, "not_available", "")
     await gaps.record(20, 30, "not_available", "")
-    await gaps.withdraw(20, 30, "not_available")
+    await gaps.withdraw_recorded(20, 30, "not_available")
     assert disk.intervals(None) == [(10, 20)]
-    await gaps.withdraw(10, 20, "not_available")
+    await gaps.withdraw_recorded(10, 20, "not_available")
     assert disk.intervals(None) == [(10, 10)], "nothing was missing"
     await gaps.open(10, "disconnected", "")
     assert gaps.open_since() == 10, "it continues no gap that was withdrawn"
     await gaps.close(12)
     await gaps.record(50, 60, "not_available", "", [1])
     await gaps.record(70, 80, "stale", "", [1])
-    await gaps.withdraw(50, 60, "not_available", [1])
+    await gaps.withdraw_recorded(50, 60, "not_available", [1])
     assert disk.intervals(1) == [(50, 50), (70, 80)]

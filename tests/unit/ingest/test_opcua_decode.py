@@ -21,7 +21,7 @@ from core.errors import DecodeError
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
-from ingest.opcua.decode.members import MemberChannel, Picker
+from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 from ingest.opcua.decode.message import publish_response
 
 ARRIVAL = 1_790_000_000_123_456
@@ -293,14 +293,14 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
     values: list[Any] = [place if kind == V.Int32 else f"v{place}" for place in range(prod(lengths))]
     every = list(product(*(range(length + 1) for length in lengths)))
     wanted = [MemberChannel(handle, f"[{','.join(map(str, one))}]") for handle, one in enumerate(every)]
-    picker = Picker(
+    decoder = StructureDecoder(
         "no structure", [*wanted, MemberChannel(len(every), "[0,0,0,0]"), MemberChannel(len(every) + 1, "Speed")]
     )
     time = datetime(2026, 1, 1, tzinfo=UTC)
     matrix = ua.DataValue(ua.Variant(values, kind, Dimensions=lengths, is_array=True), SourceTimestamp=time)
     after = ua.DataValue(ua.Variant(1.5, V.Double), SourceTimestamp=time)
     body = encode([(FIRST_STRUCTURE, matrix), (7000, after)])
-    rules = DecodeRules(np.ones(1, bool) if as_text else None, structures={FIRST_STRUCTURE: picker})
+    rules = DecodeRules(np.ones(1, bool) if as_text else None, structures={FIRST_STRUCTURE: decoder})
     change = data_change(body, 0, len(body), ARRIVAL, rules)
     found: dict[int, Any] = {t.handle: t.text for t in change.texts}
     assert {t.time for t in change.texts} <= {microseconds(time)}
@@ -320,9 +320,9 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
 
 @pytest.mark.parametrize("value", [ua.Variant(1.5, V.Double), ua.Variant("x", V.String)])
 def test_value_that_is_no_matrix_is_named(value: Any) -> None:
-    picker = Picker("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "Speed")])
+    decoder = StructureDecoder("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "Speed")])
     body = encode([(FIRST_STRUCTURE, ua.DataValue(value)), (FIRST_STRUCTURE + 1, ua.DataValue(value))])
-    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: picker}))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: decoder}))
     what = f"a {value.VariantType.name}, not "
     assert {u.handle: u.reason for u in change.unsupported if u.handle < 2} == {
         0: f"{what}an array: clear the column index",
@@ -331,11 +331,11 @@ def test_value_that_is_no_matrix_is_named(value: Any) -> None:
 
 
 def test_matrix_without_a_value_is_bad() -> None:
-    picker = Picker("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "[0,2]")])
+    decoder = StructureDecoder("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "[0,2]")])
     bad = ua.StatusCode(0x80050000)
     values = [ua.DataValue(StatusCode=bad), ua.DataValue(ua.Variant(None, V.Null), bad)]
     body = encode([(FIRST_STRUCTURE, value) for value in values])
-    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: picker}))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: decoder}))
     assert [(row[0], row[2]) for row in rows(change)] == [(0, bad.value), (1, bad.value)] * 2
 
 

@@ -23,7 +23,7 @@ from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
-from ingest.opcua.decode.members import MemberChannel, Picker
+from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 
 V = ua.VariantType
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -169,7 +169,7 @@ def test_members_of_structures_that_asyncua_encodes(
     sent = [one for one, _ in made] if is_array else made[0][0]
     body = encode([ua.Variant(sent, V.ExtensionObject, is_array=is_array)])
     change = data_change(
-        body, 0, len(body), 0, DecodeRules(exact, structures={FIRST_STRUCTURE: Picker(structure, wanted)})
+        body, 0, len(body), 0, DecodeRules(exact, structures={FIRST_STRUCTURE: StructureDecoder(structure, wanted)})
     )
     rows = values_by_channel(change)
     assert rows.keys() == set(range(len(some)))
@@ -206,9 +206,9 @@ def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.Data
         if must_fail and not some:
             continue
         calls.clear()
-        picker = Picker(structure, some, lambda: calls.append(1))
+        decoder = StructureDecoder(structure, some, lambda: calls.append(1))
         sent = encode([ua.Variant(body, V.ExtensionObject)] * 2)
-        rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
+        rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: decoder})))
         assert rows.keys() == {member_channel.channel for member_channel in some}
         statuses = {status for _, status, _ in rows.values()}
         assert not must_fail or statuses == {BAD_DECODING}
@@ -250,7 +250,9 @@ WANTED = [
 def decoded(value: Any, wanted: list[MemberChannel], status: int = 0) -> DataChange:
     notification = ua.MonitoredItemNotification(FIRST_STRUCTURE, ua.DataValue(value, ua.StatusCode(status), TIME))
     body = bytes(struct_to_binary(ua.DataChangeNotification(MonitoredItems=[notification])))
-    return data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, wanted)}))
+    return data_change(
+        body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: StructureDecoder(DRIVE, wanted)})
+    )
 
 
 def test_members_before_behind_and_twice() -> None:
@@ -329,7 +331,9 @@ def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
 def test_garbage_behind_the_type_of_a_structure_is_refused_or_bad(garbage: bytes) -> None:
     body = struct.pack("<iIB", 1, FIRST_STRUCTURE, 1) + bytes([STRUCTURE]) + garbage
     try:
-        change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, WANTED)}))
+        change = data_change(
+            body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: StructureDecoder(DRIVE, WANTED)})
+        )
     except DecodeError:
         return
     assert values_by_channel(change).keys() == set(range(5))
@@ -363,8 +367,8 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
         wanted = [MemberChannel(member_channel.channel, f"{member_channel.path}.Place") for member_channel in wanted]
     value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
     sent = encode([ua.Variant(value, V.ExtensionObject)])
-    picker = Picker(structure, [*wanted, MemberChannel(len(every), "Behind")])
-    rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
+    decoder = StructureDecoder(structure, [*wanted, MemberChannel(len(every), "Behind")])
+    rows = values_by_channel(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: decoder})))
     assert rows.pop(len(every))[0] == 7
     places = iter(range(prod(lengths)))
     for channel, one in enumerate(every):
@@ -389,8 +393,8 @@ def drives(*speeds: float, dimensions: Sequence[int] = (), other: Sequence[int] 
 
 def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str]]:
     """The values, or status codes, and the reasons of the channels of these paths."""
-    picker = Picker(DRIVE, [MemberChannel(channel, path) for channel, path in enumerate(paths)])
-    change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: picker}))
+    decoder = StructureDecoder(DRIVE, [MemberChannel(channel, path) for channel, path in enumerate(paths)])
+    change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: decoder}))
     values = {
         channel: value if not status else hex(status)
         for channel, (value, status, _) in values_by_channel(change).items()
