@@ -16,6 +16,7 @@ from core.errors import NotAllDone, OperationError
 from core.formatting import count, table, wide
 from core.paths import State
 from core.terminal import Console
+from ingest.alarms.limits import threshold_text
 from ops.cli.options import AsJson
 
 app = typer.Typer(help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).")
@@ -152,17 +153,10 @@ def _table(alarms: list[dict[str, Any]]) -> Table:
             alarm["state"].replace("_", " "),
             "" if alarm["since"] is None else _format_time(alarm["since"]),
             "" if alarm["value"] is None else escape(f"{alarm['value']:g} {alarm['unit']}".rstrip()),
-            escape(_threshold(alarm)),
+            escape(threshold_text(alarm["limit"], alarm["threshold"], alarm["unit"])),
             escape(_remark(alarm)),
         )
     return shown
-
-
-def _threshold(alarm: dict[str, Any]) -> str:
-    if alarm["limit"] == "bad" or alarm["threshold"] is None:
-        return ""
-    unit = {"stale": "s", "rate": f"{alarm['unit']}/s"}.get(alarm["limit"], alarm["unit"])
-    return f"{alarm['threshold']:g} {unit}".rstrip()
 
 
 def _remark(alarm: dict[str, Any]) -> str:

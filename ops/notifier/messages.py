@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from core.config.model import NotifyOptions
 from core.config.sources import PRIORITIES
+from ingest.alarms.limits import threshold_text
 from ingest.alarms.state import INHIBITED
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]
@@ -227,9 +228,10 @@ def text_of(kind: str, subject: str, body: Mapping[str, Any]) -> str:
 
 def _lines(alarm: Mapping[str, Any]) -> list[str]:
     value = "none" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".rstrip()
+    threshold = threshold_text(alarm["limit"], alarm["threshold"], alarm["unit"])
     return [
         f"  channel   {alarm['channel']}",
-        f"  limit     {alarm['limit']}" + ("" if alarm["threshold"] is None else f" ({alarm['threshold']:g})"),
+        f"  limit     {alarm['limit']}" + (f" ({threshold})" if threshold else ""),
         f"  value     {value}",
         f"  time      {alarm['time']}",
         f"  priority  {alarm['priority']}",

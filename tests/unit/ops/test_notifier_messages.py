@@ -49,7 +49,14 @@ def test_one_alarm_is_one_message() -> None:
     assert message.body["alarm"]["time"] == "2026-03-09T11:59:59Z"
     text = text_of(message.kind, message.subject, message.body)
     assert "value     44.5 bar" in text
-    assert "limit     hi (44)" in text
+    assert "limit     hi (44 bar)" in text
+
+
+@pytest.mark.parametrize(("limit", "shown"), [("stale", "stale (44 s)"), ("rate", "rate (44 bar/s)"), ("bad", "bad")])
+def test_threshold_has_its_own_unit(limit: str, shown: str) -> None:
+    (message,) = decision(notice(limit=limit)).messages
+    lines = text_of(message.kind, message.subject, message.body).splitlines()
+    assert f"  limit     {shown}" in lines
 
 
 @pytest.mark.parametrize(
