@@ -316,21 +316,25 @@ ORDER BY g.from_time DESC
 LIMIT 500;
 
 -- name: alarms
--- The channel's limits and the conditions of its server, and the state of each alarm.
+-- The channel's limits and the conditions of its server, and the state of each alarm. As on 1 Plant, thresholds that
+-- are not in the channel's unit have theirs beside them.
 WITH listed AS (
     SELECT l.limit_name, l.threshold, coalesce(a.state, 'normal') AS state, l.priority, a.since, a.value,
-           a.acknowledged_by
+           a.acknowledged_by, c.unit
     FROM plant.channel AS c
     JOIN plant.alarm_limit AS l ON l.channel_id = c.id
     LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
     WHERE c.name = ${channel:sqlstring}
     UNION ALL
-    SELECT k.condition_name, NULL, k.state, k.priority, k.since, NULL, k.acknowledged_by
+    SELECT k.condition_name, NULL, k.state, k.priority, k.since, NULL, k.acknowledged_by, c.unit
     FROM plant.channel AS c
     JOIN plant.condition_now AS k ON k.channel_id = c.id
     WHERE c.name = ${channel:sqlstring}
 )
-SELECT l.limit_name AS "Limit", l.threshold AS "Threshold", l.state AS "State", l.priority AS "Priority",
+SELECT l.limit_name AS "Limit",
+       CASE l.limit_name WHEN 'bad' THEN NULL WHEN 'stale' THEN l.threshold || ' s'
+                         WHEN 'rate' THEN l.threshold || ' ' || l.unit || '/s' ELSE l.threshold::text
+       END AS "Threshold", l.state AS "State", l.priority AS "Priority",
        l.since AS "Since", l.value AS "Value", l.acknowledged_by AS "Acknowledged by"
 FROM listed AS l
 ORDER BY plant.priority_rank(l.priority), l.limit_name;

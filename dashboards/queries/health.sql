@@ -67,14 +67,20 @@ written AS (
     JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < x.until
     WHERE b.kind = 'samples'
     GROUP BY b.source_id, date_bin(x.step, b.written_at, 'epoch')
+),
+begin AS (
+    SELECT c.source_id, min(coalesce(c.configured_at, '-infinity')) AS time
+    FROM plant.channel AS c
+    GROUP BY c.source_id
 )
--- Whole steps only: the current one is incomplete. A step without rows has a rate of 0.
+-- Whole steps only: the current one is incomplete. A step without rows has a rate of 0, once there was a channel.
 SELECT t.at AS time, s.name AS metric, coalesce(w.rows, 0) / extract(epoch FROM x.step) AS value
 FROM bounds AS x
 CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch') + x.step, x.until - x.step, x.step) AS t (at)
 CROSS JOIN plant.source AS s
 LEFT JOIN written AS w ON w.source_id = s.id AND w.bucket = t.at
-WHERE s.retired_at IS NULL AND $__installationFilter(s.id)
+LEFT JOIN begin AS g ON g.source_id = s.id
+WHERE s.retired_at IS NULL AND (w.rows IS NOT NULL OR g.time < t.at + x.step) AND $__installationFilter(s.id)
 ORDER BY t.at, s.name;
 
 -- name: lag
@@ -130,17 +136,22 @@ ORDER BY 1;
 
 -- name: overload_states
 -- Overload of each installation's ingest at the start of the time range, and each change since; and, for each job that
--- gives way to ingest, whether it waited. A job that gave way waits from the end of that run on. The panel maps the
--- numbers to names.
+-- gives way to ingest, whether it waited. A job that gave way waits from the end of that run on. There is no state
+-- before the first channel was configured, or the job ran. The panel maps the numbers to names.
 WITH
 ingest AS (
     SELECT i.id::text AS id,
            CASE WHEN count(*) OVER () > 1 THEN 'ingest of ' || i.plant ELSE 'ingest' END
-           || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END AS metric
+           || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END AS metric,
+           (SELECT min(coalesce(c.configured_at, '-infinity'))
+            FROM plant.channel AS c
+            JOIN plant.source AS s ON s.id = c.source_id
+            WHERE s.installation_id = i.id) AS begin
     FROM plant.installation AS i
     WHERE i.id::text IN (${installation:sqlstring})
     UNION ALL
-    SELECT '', 'ingest' WHERE NOT EXISTS (SELECT FROM plant.installation)
+    SELECT '', 'ingest', (SELECT min(coalesce(c.configured_at, '-infinity')) FROM plant.channel AS c)
+    WHERE NOT EXISTS (SELECT FROM plant.installation)
 ),
 job AS (
     SELECT j.name, j.ordinal
@@ -151,6 +162,8 @@ changes AS (
     FROM plant.event AS e
     JOIN ingest AS n ON n.id = coalesce(e.detail ->> 'installation', n.id)
     WHERE e.type = 'overload' AND $__timeFilter(e.time)
+    UNION ALL
+    SELECT 0, n.metric, n.begin, 0 FROM ingest AS n WHERE $__timeFilter(n.begin)
     UNION ALL
     SELECT j.ordinal, j.name, c.time, c.value
     FROM job AS j
@@ -169,15 +182,16 @@ initial AS (
                      FROM plant.event AS e
                      WHERE e.type = 'overload' AND e.time < $__timeFrom()::timestamptz
                        AND n.id = coalesce(e.detail ->> 'installation', n.id)
-                     ORDER BY e.time DESC LIMIT 1), 0) AS value
+                     ORDER BY e.time DESC LIMIT 1),
+                    CASE WHEN n.begin < $__timeFrom()::timestamptz THEN 0 END) AS value
     FROM ingest AS n
     UNION ALL
     SELECT j.ordinal, j.name,
-           coalesce((SELECT CASE WHEN r.detail LIKE 'waits: %' OR r.detail LIKE 'gave way %' THEN 1 ELSE 0 END
-                     FROM plant.job_run AS r
-                     WHERE r.job = j.name AND r.started_at < $__timeFrom()::timestamptz
-                       AND coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
-                     ORDER BY r.started_at DESC, r.id DESC LIMIT 1), 0)
+           (SELECT CASE WHEN r.detail LIKE 'waits: %' OR r.detail LIKE 'gave way %' THEN 1 ELSE 0 END
+            FROM plant.job_run AS r
+            WHERE r.job = j.name AND r.started_at < $__timeFrom()::timestamptz
+              AND coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
+            ORDER BY r.started_at DESC, r.id DESC LIMIT 1)
     FROM job AS j
 )
 SELECT s.time, s.metric, s.value
@@ -325,8 +339,9 @@ SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Chann
                   JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
                   WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "No data",
        plant.in_groups(s.reason) AS "Reason", regexp_replace(s.address, '(://[^/]+)/', E'\\1\n/') AS "Address",
-       s.state_since AS "Since", b.newest AS "Latest sample", b.ahead AS "In the future"
+       s.state_since AS "Since", b.newest AS "Latest sample", b.ahead AS "In the future", i.plant AS "Plant"
 FROM plant.source AS s
+LEFT JOIN plant.installation AS i ON i.id = s.installation_id
 LEFT JOIN (
     SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
 ) AS h ON h.source_id = s.id
@@ -347,9 +362,10 @@ SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", g.reason AS "
             ELSE 'closed' END AS "State",
        plant.in_groups(CASE WHEN g.to_time IS NULL AND g.channel_id IS NULL
                             THEN coalesce(nullif(s.reason, ''), g.detail) ELSE g.detail END) AS "Detail",
-       g.to_time AS "To", s.name AS "Source"
+       g.to_time AS "To", s.name AS "Source", i.plant AS "Plant"
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
+LEFT JOIN plant.installation AS i ON i.id = s.installation_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
   AND g.to_time IS DISTINCT FROM g.from_time AND $__installationFilter(s.id)

@@ -103,6 +103,13 @@ units AS (
     FROM beginnings AS t
     GROUP BY t.unit
     HAVING sum(t.channels) > 0
+),
+plants AS (
+    SELECT p.unit, string_agg(DISTINCT i.plant, ', ' ORDER BY i.plant) AS names
+    FROM parts AS p
+    JOIN plant.source AS s ON s.id = p.source_id
+    JOIN plant.installation AS i ON i.id = s.installation_id
+    GROUP BY p.unit
 )
 SELECT u.unit AS "Unit",
        CASE WHEN u.rank <= 2 THEN 'alarm'
@@ -110,8 +117,9 @@ SELECT u.unit AS "Unit",
             WHEN u.alarms > 0 THEN 'warning' ELSE 'good' END AS "State",
        u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "No data",
        u.outages AS "Outages",
-       u.reason AS "Reason", u.since AS "Since"
+       u.reason AS "Reason", u.since AS "Since", l.names AS "Plant"
 FROM units AS u
+LEFT JOIN plants AS l ON l.unit = u.unit
 ORDER BY u.rank, u.missing = 0, u.unit
 LIMIT 1000;
 
@@ -129,14 +137,17 @@ WITH key AS (
     LIMIT 60
 )
 SELECT k.name || '  '
-           || coalesce('no data: ' || o.reason, round(s.value::numeric, 2) || ' ' || k.unit, 'nothing yet')
+           || coalesce('no data: ' || o.reason, s.text || ' ' || k.unit, 'nothing yet')
            || '   ' AS "Channel",
-       CASE WHEN o.reason IS NULL THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
+       CASE WHEN o.reason IS NULL AND s.is_finite
+            THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
 FROM key AS k
 LEFT JOIN LATERAL (
-    SELECT l.value
+    SELECT l.value, f.is_finite,
+           CASE WHEN f.is_finite THEN round(l.value::numeric, 2)::text ELSE l.value::text END AS text
     FROM plant.held_before(k.id, now() - INTERVAL '24 hours', now()) AS l
-    WHERE l.status >= 0 AND abs(l.value) < 1e300
+    CROSS JOIN LATERAL (SELECT abs(l.value) < 1e300 AS is_finite) AS f
+    WHERE l.status >= 0
 ) AS s ON true
 LEFT JOIN LATERAL (
     SELECT g.reason
@@ -155,8 +166,12 @@ WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstrin
   AND $__installationFilter(a.source_id);
 
 -- name: alarms
+-- Thresholds that are not in the unit of the value have theirs beside them.
 SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit",
-       a.state AS "State", a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold",
+       a.state AS "State", a.since AS "Since", a.value AS "Value",
+       CASE a.limit_name WHEN 'bad' THEN NULL WHEN 'stale' THEN a.threshold || ' s'
+                         WHEN 'rate' THEN a.threshold || ' ' || a.unit || '/s' ELSE a.threshold::text
+       END AS "Threshold",
        a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))

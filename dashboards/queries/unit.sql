@@ -135,7 +135,7 @@ ORDER BY time, metric;
 -- The newest value of each of the first 200 channels, by one index lookup each: samples at most 24 hours back.
 SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
        CASE WHEN c.kind = 'text' THEN t.text
-            WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value",
+            ELSE round(s.value::numeric, 3)::float8::text END AS "Value",
        plant.unit_at(c.id, coalesce(s.time, t.time, now())) AS "Unit of measure",
        CASE WHEN c.kind = 'analog' AND c.range_hi > c.range_lo AND abs(s.value) < 1e300
             THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "% of range",

@@ -169,3 +169,24 @@ def test_provisioning_names_the_plantlog_data_source() -> None:
         for target in panel.get("targets", [])
     }
     assert uids == {"plantlog"}
+
+
+def test_one_colour_means_one_thing() -> None:
+    """In all dashboards: each word has one colour, and a count of channels without data has that of no data."""
+    colours: dict[str, set[str]] = {}
+    for board in _DASHBOARDS:
+        for panel in board.panels():
+            config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
+            titled = {panel.get("title", ""): [config["defaults"]]}
+            for override in config["overrides"]:
+                properties = {one["id"]: one["value"] for one in override["properties"]}
+                titled.setdefault(str(override["matcher"]["options"]), []).append(properties)
+            for name, settings in titled.items():
+                for setting in settings:
+                    for mapping in setting.get("mappings", ()):
+                        for value, option in mapping["options"].items():
+                            colours.setdefault(option.get("text", value), set()).add(option["color"])
+                    if name in ("No data", "No data now") and "thresholds" in setting:
+                        colours.setdefault("no data", set()).add(setting["thresholds"]["steps"][-1]["color"])
+    assert {word: colour for word, colour in colours.items() if len(colour) > 1} == {}
+    assert colours["missing"] == colours["no data"]

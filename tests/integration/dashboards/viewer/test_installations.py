@@ -124,7 +124,9 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("health source_states", "metric", {"north-plc"}, {"south-plc"}),
     ("health gaps_begun", "metric", {"north-plc", "poll_failed"}, {"south-plc", "poll_failed"}),
     ("health sources", "Source", {"north-plc"}, {"south-plc"}),
+    ("health sources", "Plant", {"north"}, {"south"}),
     ("health gaps_latest", "Source", {"north-plc"}, {"south-plc"}),
+    ("health gaps_latest", "Plant", {"north"}, {"south"}),
     ("health counted", "value", {0, 6}, {0, 22}),
     (
         "health events_latest",
@@ -139,6 +141,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("plant channels", "Channels", {3}, {4}),
     ("plant missing_now", "No data now", {1}, {2}),
     ("plant units", "Unit", *_UNITS),
+    ("plant units", "Plant", {"north"}, {"south"}),
     ("plant alarms_now", "Active", {2}, {3}),
     ("plant alarms", "Channel", _NORTH, _SOUTH),
     ("plant inhibited", "Channel", _NORTH, _SOUTH),
@@ -194,6 +197,7 @@ async def test_link_leads_to_the_viewer_of_the_channels_installation(reader: Rea
 async def test_several_installations_are_shown_together(reader: ReaderPool) -> None:
     both = "north", "south"
     assert set(await _column(reader, "plant units", "Unit", *both)) == _UNITS[0] | _UNITS[1]
+    assert set(await _column(reader, "plant units", "Plant", *both)) == {"north, south", "north", "south"}
     assert await _column(reader, "unit summary", "Channels", *both) == [5]
     metrics = await _column(reader, "health overload_states", "metric", *both)
     assert set(metrics) == {"ingest of north", "ingest of south", *_JOBS}

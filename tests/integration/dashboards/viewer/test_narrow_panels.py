@@ -49,6 +49,43 @@ async (names) => {
 """
 
 
+_ON_A_PHONE = """
+async () => {
+  const { barGauge } = await import("/panels/values.js");
+  const { table } = await import("/panels/table.js");
+  const panel = { options: {}, fieldConfig: { defaults: {}, overrides: [] } };
+  const fields = ["Unit", "State", "Alarms", "Channels", "No data", "Outages", "Reason", "Since"].map((name, at) => ({
+    name,
+    type: at > 1 && at < 6 ? "number" : "string",
+  }));
+  const row = ["tankfarm-plc/tank2", "partly", 1, 17, 4, 3, "disconnected", "2026-01-01 10:00:00"];
+  const bar = [{ name: "Channel", type: "string" }, { name: "% of range", type: "number" }];
+  const name = "boilerhouse/boiler1/feedwater_pressure  40.07 bar";
+  const context = { range: {}, chosen: {}, variables: {} };
+  const bodies = [
+    table(panel, [{ ref: "A", fields, columns: row.map((value) => [value]) }], context),
+    barGauge(panel, [{ ref: "A", fields: bar, columns: [[name], [40]] }]),
+  ].map((shown) => {
+    const body = document.createElement("div");
+    body.className = "body";
+    body.append(shown);
+    const box = document.createElement("section");
+    box.className = "panel table";
+    box.append(body);
+    return box;
+  });
+  const heading = document.createElement("h2");
+  heading.textContent = "Shelved, suppressed and out-of-service alarms of this plant";
+  bodies[0].prepend(heading);
+  const main = document.createElement("main");
+  main.append(...bodies);
+  document.body.replaceChildren(main);
+  const texts = [...main.querySelectorAll("h2, .body, td, .name")];
+  return texts.filter((text) => text.scrollWidth > text.clientWidth).map((text) => text.textContent);
+}
+"""
+
+
 async def _serve(route: Route) -> None:
     path = FOLDER / route.request.url.removeprefix(f"{_PAGE}/")
     if path.is_file():
@@ -69,3 +106,12 @@ async def test_numbers_and_ticks_fit_their_width() -> None:
         ticks = await page.evaluate(_TICKS, [str(11534462 + 4263 * n) for n in range(32)])
         assert len(ticks) >= 4
         assert all(right < left for (_, right), (left, _) in pairwise(ticks))
+
+
+@pytest.mark.slow
+async def test_nothing_is_cut_on_a_phone() -> None:
+    async with running_browser() as browser:
+        page = await browser.new_page(viewport={"width": 390, "height": 900})
+        await page.route(f"{_PAGE}/**", _serve)
+        await page.goto(f"{_PAGE}/page")
+        assert await page.evaluate(_ON_A_PHONE) == []

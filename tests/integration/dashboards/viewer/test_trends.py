@@ -238,6 +238,36 @@ async def test_value_before_an_outage_is_shown_with_its_age(panels: Panels) -> N
     assert latest["% of range"] == "no data: disconnected"
 
 
+async def test_value_that_is_no_number_is_shown(panels: Panels, owner: asyncpg.Connection) -> None:
+    await owner.execute(
+        "UPDATE plant.samples_raw AS s SET value = 'NaN' FROM plant.channel AS c "
+        "WHERE c.id = s.channel_id AND c.name = 'pump/house/suction' AND s.time > $1",
+        panels.over.until - timedelta(seconds=5),
+    )
+    suction = next(row for row in rows(await panels.ask("unit", "Values", **_HERE)) if row["Channel"] == "suction")
+    assert (suction["Value"], suction["% of range"], suction["Quality"]) == ("NaN", None, "good")
+    keys = await panels.ask("plant", "Key value of each unit, in % of range", **_HERE)
+    assert ("pump/house/suction  NaN kPa   ", None) in set(zip(*keys.values(), strict=True))
+
+
+async def test_thresholds_have_their_unit(panels: Panels, owner: asyncpg.Connection) -> None:
+    thresholds = {"hi": ("8", 8.0), "rate": ("5 kPa/s", 5.0), "stale": ("300 s", 300.0), "bad": (None, 0.0)}
+    for name, (_, threshold) in thresholds.items():
+        await owner.execute(
+            "INSERT INTO plant.alarm (channel_id, limit_name, state, active, since, value, threshold, priority, "
+            "changed_at, revision) SELECT c.id, $1, 'unacknowledged_active', true, now(), 9, $2, 'high', now(), 1 "
+            "FROM plant.channel AS c WHERE c.name = 'pump/house/suction'",
+            name,
+            threshold,
+        )
+    shown = {
+        row["Limit"]: row["Threshold"] for row in rows(await panels.ask("plant", "Active and unacknowledged alarms"))
+    }
+    assert shown == {name: text for name, (text, _) in thresholds.items()}
+    limits = rows(await panels.ask("channel", "Alarm limits", channel="pump/house/suction"))
+    assert {row["Limit"]: row["Threshold"] for row in limits} == {"hi": "8", "lo": "1", "rate": "5 kPa/s", "bad": None}
+
+
 async def test_disconnected_source_has_no_current_key_value(panels: Panels) -> None:
     values = dict(
         zip(*(await panels.ask("plant", "Key value of each unit, in % of range", **_HERE)).values(), strict=True)

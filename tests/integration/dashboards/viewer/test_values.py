@@ -155,15 +155,37 @@ async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -
     assert (over["Lag"], over["Poll interval"], over["CPU pressure"], over["Spools"]) == (8.2, 2.4, 0.9, 4096)
     assert (goes_on["State"], goes_on["Deferred jobs"]) == ("ongoing", "rollups")
     assert goes_on["Duration"] >= 20 and goes_on["Poll interval"] == 3.5, "as was said since it began"
-    states: dict[str, list[tuple[int, int]]] = {}
+    states: dict[str, list[tuple[int, int | None]]] = {}
     for row in rows(await panels.ask("health", "Overload, deferred jobs")):
         ago = round(panels.over.until.timestamp() - row["time"] / 1000)
         states.setdefault(row["metric"], []).append((ago, row["value"]))
     assert list(states) == ["ingest", "rollups", "compress", "seal", "archive", "analyze"]
     assert states["ingest"] == [(1800, 0), (900, 2), (840, 0), (20, 2)]
-    assert states["rollups"] == [(1800, 0), (890, 1), (830, 0), (15, 1)]
-    assert states["compress"] == [(1800, 0), (910, 0), (905, 1), (800, 0)]
-    assert [value for _, value in states["seal"]] == [0, 0]
+    assert states["rollups"] == [(1800, None), (890, 1), (830, 0), (15, 1)], "it had not run yet"
+    assert states["compress"] == [(1800, None), (910, 0), (905, 1), (800, 0)]
+    assert [value for _, value in states["seal"]] == [None, 0]
+
+
+async def test_nothing_is_normal_or_zero_before_the_installation(
+    panels: Panels, story: tuple[Database, datetime]
+) -> None:
+    database, now = story
+    begin = now - timedelta(minutes=70)
+    earlier = Panels(panels.reader, now - timedelta(minutes=60), interval_ms=30_000)  # to 10 min after the begin
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute("UPDATE plant.channel SET configured_at = $1", begin)
+        try:
+            ingest = [
+                row for row in rows(await earlier.ask("health", "Overload, deferred jobs")) if row["metric"] == "ingest"
+            ]
+            stored = await earlier.ask("health", "Samples stored per second, by source")
+        finally:
+            await owner.execute("UPDATE plant.channel SET configured_at = $1", now - timedelta(days=90))
+    begins = begin.timestamp() * 1000
+    assert [(row["time"], row["value"]) for row in ingest[:2]] == [(begins - 20 * 60_000, None), (begins, 0)]
+    assert set(stored["metric"]) == {"plc", "slow"}
+    assert begins - 30_000 <= min(stored["time"]) <= begins
+    assert set(stored["value"]) == {0}
 
 
 async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
