@@ -196,6 +196,11 @@ def files() -> Iterator[Path]:
                 yield CHECKOUT / match
 
 
+def links(page: Path) -> list[str]:
+    """Files that a page links to."""
+    return [target for target, _ in _LINK.findall(prose(page)) if target]
+
+
 def dead_links() -> list[str]:
     """Links to files that are not there, and to headings that their page does not have."""
     dead = []

@@ -1,26 +1,22 @@
 """Databases as releases left them, to be upgraded in tests: ``integration/releases/VERSION.tar.xz``.
 
 Each has the release's files of ``schema``, and ``data.sql``: the rows of every table after a short run of the example
-plant, cut down to a few channels. When a version is released, this records it: the newest recorded database, upgraded::
-
-    .venv/bin/python -m tests.releases [ROWS.sql]
-
-``ROWS.sql`` adds rows to the tables that the release has added; each table must have one.
+plant, cut down to a few channels. ``python -m ops.release`` adds its own by ``python -m tests.releases``: the newest
+one, upgraded, with the rows of ``releases/next.sql``. So this folder is where tests find which releases there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-import sys
+import subprocess
 import tarfile
-import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import asyncpg
 
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
 from ops.migration.migrate import migrate
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
@@ -28,6 +24,7 @@ from schema import FOLDER
 from tests.database import connected
 
 _RELEASES = Path(__file__).parent / "integration" / "releases"
+_NEXT = _RELEASES / "next.sql"
 _SETTINGS = "key NOT LIKE 'routine/%' AND key NOT IN ('edition', 'timescaledb_version')"  # those of the plant
 _TABLES = """
 SELECT c.relname, string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum),
@@ -100,16 +97,25 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-async def _next(dsn: str, rows: str) -> Path:
+async def upgraded(dsn: str) -> None:
+    """Make the database that the next release is recorded with."""
     await restore(dsn, releases()[-1])
     await migrate(dsn)
-    if rows:
-        async with connected(dsn) as owner:
-            await owner.execute(rows)
-    return await record(dsn, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"])
+    async with connected(dsn) as owner:
+        await owner.execute(_NEXT.read_text())
+
+
+def commit_of(release: Path) -> str:
+    """Commit of a release: that which gave the changelog its heading, as a clone may have no tags."""
+    heading = f"## [{release.name.removesuffix('.tar.xz')}] - "
+    search = ["git", "log", "--format=%H", "-S", heading, "--", "CHANGELOG.md"]
+    commits = subprocess.run(search, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split()
+    assert commits, f"{heading}: the history is needed, not just one commit"
+    return commits[-1]
 
 
 if __name__ == "__main__":
-    _rows = "".join(Path(name).read_text() for name in sys.argv[1:])
     with TemporaryDirectory(prefix="plantlog-test-") as _folder, Server(Path(_folder)) as _server:
-        print(asyncio.run(_next(_server.owner_dsn, _rows)))
+        asyncio.run(upgraded(_server.owner_dsn))
+        print(asyncio.run(record(_server.owner_dsn, plantlog_version())))
+    _NEXT.write_text(_NEXT.read_text().partition("\n\n")[0] + "\n")

@@ -1,7 +1,7 @@
 """Makes plantlog's packages, .deb and .rpm, of this checkout.
 
 They are for this machine's architecture and version of Python, which is not in them, and hold the libraries of the lock
-files as they are. nfpm makes both; Go builds it once.
+files as they are. nfpm makes both; Go builds it once. One commit's are the same to the byte, wherever they are made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from email.utils import formatdate
@@ -21,11 +20,11 @@ from core.bundle import ARCHITECTURES
 from core.config.load import load
 from core.files import work_folder
 from core.paths import CHECKOUT, EXAMPLE, plantlog_version, user_cache
-from ops.packaging.manual import page
+from ops.packaging.manual import LIBRARY, page
+from ops.postgres.packages import run
 from ops.service.unit import Service
 
 NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm", "v2.48.0"
-LIBRARY = Path("/usr/lib/plantlog")
 CODE = ("core", "dashboards", "history", "ingest", "lab", "ops", "schema", "simulator")
 _FILES = ("LICENSE", "NOTICE", "pyproject.toml", "requirements.lock")
 _COMPLETIONS = {
@@ -70,8 +69,8 @@ def nfpm() -> str:
     folder = user_cache() / f"nfpm-{version}"
     if not (folder / "nfpm").exists():
         with work_folder(folder / "nfpm") as partial:
-            options = {"GOBIN": str(partial), "GOFLAGS": "-mod=mod -buildvcs=false"}
-            _run("go", "install", "-trimpath", "-ldflags=-s -w", f"{module}@{version}", **options)
+            install = ("go", "install", "-trimpath", "-ldflags=-s -w", f"{module}@{version}")
+            _run(*install, GOBIN=str(partial), GOFLAGS="-mod=mod -buildvcs=false")
             (partial / "nfpm").rename(folder / "nfpm")  # whole or not at all
     return str(folder / "nfpm")
 
@@ -101,6 +100,8 @@ def _make_tree(tree: Path, python: str, made_at: float) -> None:
         f"plantlog ({package_version(version)}-1) stable; urgency=medium\n\n  * See changelog.gz.\n\n"
         f" -- The plantlog authors <plantlog@localhost>  {formatdate(made_at)}\n",
     )
+    for file in tree.rglob("*"):
+        os.utime(file, (made_at, made_at), follow_symlinks=False)
 
 
 def _install(venv: Path, python: str) -> None:
@@ -143,7 +144,5 @@ def _compress(path: Path, text: str) -> None:
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def _run(*command: str, cwd: str | Path = CHECKOUT, **environment: str) -> str:
-    return subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+def _run(*command: str, cwd: Path = CHECKOUT, **environment: str) -> str:
+    return run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], cwd=cwd)

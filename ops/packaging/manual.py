@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.text import Text
 
+from core.paths import CHECKOUT
 from ops.cli.app import application
 
+LIBRARY = Path("/usr/lib/plantlog")
 _FILES = (
     ("/etc/plantlog/plant.toml", "the plant: sources, tag lists, options"),
     ("/var/lib/plantlog", "the state folder: database, spools, certificates, secrets, logs"),
@@ -57,5 +59,5 @@ def _first_line(command: Any) -> str:
 
 def _roff(text: str) -> str:
     """A text as it is: nothing in it is a request or an escape."""
-    text = re.sub(r"\s+", " ", text).strip().replace("\\", r"\e").replace("-", r"\-")
+    text = " ".join(text.replace(str(CHECKOUT), str(LIBRARY)).split()).replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text[:1] in ("'", ".") else text

@@ -1,4 +1,4 @@
-"""An upgrade under load: an earlier version runs, this one takes its state folder over from another directory."""
+"""An upgrade under load: an earlier release runs, this one takes its state folder over from another directory."""
 
 from __future__ import annotations
 
@@ -19,23 +19,19 @@ from tests.e2e.appliance import Appliance
 from tests.peer_builds import root_of_1_0
 from tests.ports import free_ports
 from tests.processes import command_line, environment
+from tests.releases import commit_of, releases
 
 SECOND = 1_000_000  # µs
-EARLIER = "## [1.0.0] - "  # the heading in the changelog, which the release's commit has first
 RATE = 2_000  # samples/s
 
 
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The earlier version in a directory of its own; it shares our virtual environment where that has what it needs."""
+@pytest.fixture(scope="module", params=releases(), ids=lambda release: release.name.removesuffix(".tar.xz"))
+def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release in a directory of its own; it shares our virtual environment where that has what it needs."""
     folder = tmp_path_factory.mktemp("earlier")
-    lines = (CHECKOUT / "CHANGELOG.md").read_text().splitlines()
-    (heading,) = (line for line in lines if line.startswith(EARLIER))
-    search = ["git", "log", "--format=%H", "-S", heading, "--", "CHANGELOG.md"]
-    commits = subprocess.run(search, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split()
-    archive = subprocess.run(["git", "archive", commits[-1]], cwd=CHECKOUT, capture_output=True, check=False)
-    assert archive.returncode == 0, f"the history is needed, not just one commit: {archive.stderr.decode()}"
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    archive = ["git", "archive", commit_of(request.param)]
+    content = subprocess.run(archive, cwd=CHECKOUT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=content, check=True)
     if _pinned(folder / "requirements.lock") <= _pinned(CHECKOUT / "requirements-dev.lock"):
         shutil.copy(CHECKOUT / "requirements.lock", folder)  # so that it installs nothing
         (folder / ".venv").symlink_to(CHECKOUT / ".venv")

@@ -16,7 +16,7 @@ from history.standalone import root_of, seal_problems
 from ops.maintenance.packing import pack_days
 from ops.migration.migrate import migrate, migrations
 from tests.database import Database, connected, drop
-from tests.releases import releases, restore
+from tests.releases import releases, restore, upgraded
 
 _CATALOG = (CHECKOUT / "tests" / "catalog.sql").read_text()
 _TABLES = """
@@ -95,6 +95,18 @@ async def test_an_upgraded_database_keeps_its_data(earlier: str, owner: asyncpg.
         if "rollup_dirty) AS q" in query:  # a migration may have more to be recomputed
             assert set(before.pop(query)) <= set(after.pop(query))
     assert after == before
+
+
+async def test_next_release_has_rows_to_record(empty_database: str) -> None:
+    """In each table: a change that adds one adds rows to tests/integration/releases/next.sql."""
+    dsn = f"{empty_database}_next"
+    try:
+        await upgraded(dsn)
+        async with connected(dsn) as owner:
+            rows = await _data(owner, await _queries(owner))
+    finally:
+        await drop(dsn, dsn.rpartition("/")[2])
+    assert [query for query, lines in rows.items() if not lines] == []
 
 
 async def test_seals_of_an_earlier_release_hold(earlier: str, owner: asyncpg.Connection[Any]) -> None:

@@ -14,8 +14,8 @@ from core.config.load import load
 from core.paths import CHECKOUT, EXAMPLE, State
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment, chosen_config
-from ops.packaging.build import CODE, LIBRARY, package_version
-from ops.packaging.manual import page
+from ops.packaging.build import CODE, package_version
+from ops.packaging.manual import LIBRARY, page
 from ops.service.unit import Service
 
 
@@ -50,6 +50,7 @@ def test_manual_has_every_command() -> None:
     requests = {line.split()[0] for line in lines if line.startswith((".", "'"))}
     assert requests <= {".TH", ".SH", ".SS", ".TP", ".B", ".I"}, "a line of the help is taken for a request"
     assert r".B \-\-replace\-plant" in lines
+    assert any(line.endswith("[default: /usr/lib/plantlog]") for line in lines)  # not the checkout
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])

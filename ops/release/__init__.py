@@ -1,0 +1,1 @@
+"""A release: version, changelog, tag, and the files that users download."""

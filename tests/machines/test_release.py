@@ -1,0 +1,125 @@
+"""A release of the checked-out commit: killed, made, verified, and made again, the same to the byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from core.bundle import digest
+from core.paths import CHECKOUT
+from ops.postgres.packages import run
+from ops.release.preconditions import git
+from tests.unit.test_release import verified
+from tests.waiting import until_sync
+
+VERSION = "999.0.0"
+MADE_IN = 1_200  # s: where much else runs, and registry and mirror are far
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A clone, whose commits and tags are not ours. Its changelog has something to release."""
+    if shutil.which("go") is None or shutil.which("apt-get") is None:
+        pytest.skip("a release requires apt, and Go to build nfpm")
+    folder = tmp_path / "clone"
+    git(CHECKOUT, "clone", "--quiet", "--shared", str(CHECKOUT), str(folder))
+    git(folder, "config", "user.name", "test")
+    git(folder, "config", "user.email", "test@localhost")
+    changelog = (folder / "CHANGELOG.md").read_text()
+    (folder / "CHANGELOG.md").write_text(changelog.replace("[Unreleased]\n", "[Unreleased]\n\n- The test's.\n", 1))
+    git(folder, "commit", "--quiet", "--all", "--message=Change")
+    for name in ("plantlog", "other"):
+        key, public = tmp_path / f"{name}.key", tmp_path / f"{name}.pub"
+        run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)])
+        run(["openssl", "pkey", "-in", str(key), "-pubout", "-out", str(public)])
+    return folder
+
+
+def started(checkout: Path) -> subprocess.Popen[str]:
+    """The command; its output is in one pipe."""
+    command = [sys.executable, "-P", "-m", "ops.release", VERSION, "--key", str(checkout.with_name("plantlog.key"))]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    return subprocess.Popen(
+        command, cwd="/", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def released(checkout: Path) -> Path:
+    """Folder of the release."""
+    process = started(checkout)
+    output, _ = process.communicate(timeout=MADE_IN)
+    assert process.returncode == 0, output
+    return Path(output.splitlines()[-1])
+
+
+def state(checkout: Path) -> tuple[str, str, str]:
+    """What a release changes last."""
+    return git(checkout, "rev-parse", "HEAD"), git(checkout, "status", "--porcelain"), git(checkout, "tag")
+
+
+@pytest.mark.timeout(3 * MADE_IN)
+def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -> None:
+    before, dist = state(checkout), checkout / "dist"
+    with started(checkout) as killed:
+        until_sync(lambda: [*dist.glob(f".*/plantlog-{VERSION}/*.tar.gz")] or killed.poll() is not None, MADE_IN)
+        assert killed.poll() is None, killed.communicate()
+        killed.kill()
+    assert state(checkout) == before
+    assert [path.name for path in dist.iterdir()] == [f".plantlog-{VERSION}.partial"]
+
+    folder = released(checkout)
+    assert folder == dist / f"plantlog-{VERSION}"
+    assert [*dist.iterdir()] == [folder]
+    assert git(checkout, "rev-parse", "HEAD^") == before[0]
+    assert git(checkout, "rev-parse", f"v{VERSION}^{{commit}}") == git(checkout, "rev-parse", "HEAD")
+    assert git(checkout, "worktree", "list").count("\n") == 0
+    changed = git(checkout, "diff", "--name-only", "HEAD^").splitlines()
+    recorded = f"tests/integration/releases/{VERSION}.tar.xz"
+    assert {"CHANGELOG.md", "pyproject.toml", recorded} <= {*changed} <= {
+        *("CHANGELOG.md", "pyproject.toml", recorded, "tests/integration/releases/next.sql")
+    }  # fmt: skip
+    documented = re.findall(r"`([^` ]*1\.1\.0[^` ]*|release-notes\.md|provenance\.json|SHA256SUMS\S*)`(?=[^|]* \| )",
+                            (CHECKOUT / "docs" / "releasing.md").read_text())  # fmt: skip
+    machine = {name.replace("1.1.0", VERSION) for name in documented if "/" not in name}
+    assert {path.name for path in folder.iterdir()} == machine
+
+    statement = json.loads((folder / "provenance.json").read_text())
+    digests = {path.name: digest(path) for path in folder.iterdir()}
+    subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+    assert subjects.items() < digests.items()
+    assert digests.keys() - subjects.keys() == {"provenance.json", "SHA256SUMS", "SHA256SUMS.sig"}
+    commit, lock, *_ = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert commit["digest"]["gitCommit"] == git(checkout, "rev-parse", "HEAD")
+    assert lock["digest"]["sha256"] == digest(CHECKOUT / lock["name"])
+    assert "- The test's." in (folder / "release-notes.md").read_text()
+    with tarfile.open(folder / f"plantlog-{VERSION}.tar.gz") as source:
+        source.extractall(tmp_path, filter="data")
+    assert f'version = "{VERSION}"' in (tmp_path / f"plantlog-{VERSION}" / "pyproject.toml").read_text()
+
+    shutil.copy(tmp_path / "plantlog.pub", folder)
+    code, output = verified(folder)
+    assert (code, output.count(": OK\n")) == (0, len(digests) - 2), output
+    with (folder / f"plantlog-{VERSION}.bundle").open("r+b") as file:
+        file.seek(1 << 20)
+        byte = file.read(1)
+        file.seek(1 << 20)
+        file.write(bytes([byte[0] ^ 1]))
+    code, output = verified(folder)
+    assert (code, output.count(": OK\n")) == (1, len(digests) - 3), output
+    assert f"plantlog-{VERSION}.bundle: FAILED" in output
+    shutil.copy(tmp_path / "other.pub", folder / "plantlog.pub")
+    assert verified(folder) == (1, "Signature Verification Failure\n")
+
+    folder.rename(tmp_path / "first")
+    again = released(checkout)
+    assert {path.name: digest(path) for path in again.iterdir()} == digests
+    refused, _ = started(checkout).communicate(timeout=MADE_IN)
+    assert f"{folder} exists: remove it" in refused
