@@ -14,7 +14,9 @@ import pytest
 CPU_LIMIT = 6.0
 _SHARE = 0.1  # of the slow tests, in the gate of one commit
 _SHARE_OF_COMMITS = 0.25  # with tests of a peer that takes minutes to build; tests' names say which
-_LONG_TO_BUILD = re.compile(r"milo|open62541|test_debian_package|test_matrix|test_telegraf|in_a_bucket|\[s3\]")
+_LONG_TO_BUILD = re.compile(
+    r"milo|open62541|test_debian_package|machines/test_release|test_matrix|test_telegraf|in_a_bucket|\[s3\]"
+)
 _SLOW_FOLDERS = {"bench", "chaos", "machines"}  # benchmarks, and whole appliances, several at a time
 _MARKERS = (
     "slow: takes more than 3 s of CPU time, as all tests in bench, chaos and machines: a tenth of them is in the gate",

@@ -99,7 +99,7 @@ def _build(
     [notes] = [section.text for section in sections(checkout) if section.version == version]
     (content / "release-notes.md").write_text(f"# plantlog {version}\n\n{notes}\n", encoding="utf-8")
     for file, paths in ((f"{stem}.tar.gz", ()), (f"{stem}-docs.tar.gz", DOCUMENTATION)):
-        git(checkout, "archive", f"--prefix={stem.name}/", f"--output={file}", "HEAD", *paths)
+        git(checkout, "-c", "tar.umask=0022", "archive", f"--prefix={stem.name}/", f"--output={file}", "HEAD", *paths)
     write_sbom(checkout, Path(f"{stem}.cdx.json"))
     progress("making packages")
     _run_python(checkout, "ops.packaging", str(content))

@@ -16,13 +16,7 @@ from ops.postgres.packages import run
 CHANGELOG, PROJECT = "CHANGELOG.md", "pyproject.toml"
 _VERSION = r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"  # https://semver.org; of those before it, none is released
 _SECTION = re.compile(r"^## \[([^]]+)\](?: - (\d{4}-\d\d-\d\d))?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-_PROGRAMS = {
-    "git": "git",
-    "go": "golang-go, or a newer one",
-    "apt-get": "apt",
-    "dpkg-deb": "dpkg",
-    "setpriv": "util-linux",
-}
+_PROGRAMS = {"git": "git", "go": "golang-go", "apt-get": "apt", "dpkg-deb": "dpkg"}
 
 
 @dataclass(frozen=True, slots=True)

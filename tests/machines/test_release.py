@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from core.bundle import digest
+from core.bundle import Target, digest
 from core.paths import CHECKOUT
 from ops.postgres.packages import run
 from ops.release.preconditions import git
+from tests import docs
 from tests.unit.test_release import verified
 from tests.waiting import until_sync
 
@@ -86,10 +88,10 @@ def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -
     assert {"CHANGELOG.md", "pyproject.toml", recorded} <= {*changed} <= {
         *("CHANGELOG.md", "pyproject.toml", recorded, "tests/integration/releases/next.sql")
     }  # fmt: skip
-    documented = re.findall(r"`([^` ]*1\.1\.0[^` ]*|release-notes\.md|provenance\.json|SHA256SUMS\S*)`(?=[^|]* \| )",
-                            (CHECKOUT / "docs" / "releasing.md").read_text())  # fmt: skip
-    machine = {name.replace("1.1.0", VERSION) for name in documented if "/" not in name}
-    assert {path.name for path in folder.iterdir()} == machine
+    documented = docs.names(CHECKOUT / "docs" / "releasing.md", "Make a release")
+    here = {"1.1.0": VERSION, "amd64": Target.here().architecture, "x86_64": platform.machine()}
+    files = {re.sub("|".join(here), lambda part: here[part[0]], name) for name in documented}
+    assert {path.name for path in folder.iterdir()} == files
 
     statement = json.loads((folder / "provenance.json").read_text())
     digests = {path.name: digest(path) for path in folder.iterdir()}
