@@ -102,7 +102,7 @@ async def upgraded(dsn: str) -> None:
     await restore(dsn, releases()[-1])
     await migrate(dsn)
     async with connected(dsn) as owner:
-        await owner.execute(_NEXT.read_text())
+        await owner.execute(f"{_NEXT.read_text()}SELECT")  # asyncpg runs no comment alone
 
 
 def commit_of(release: Path) -> str:
