@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,7 @@ from tests.unit.test_release import verified
 from tests.waiting import until_sync
 
 VERSION = "999.0.0"
-MADE_IN = 1_200  # s: where much else runs, and registry and mirror are far
+MADE_IN = 1_500  # s: where much else runs, and registry and mirror are far
 
 
 @pytest.fixture
@@ -45,21 +46,21 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def started(checkout: Path) -> subprocess.Popen[str]:
-    """The command; its output is in one pipe."""
-    command = [sys.executable, "-P", "-m", "ops.release", VERSION, "--key", str(checkout.with_name("plantlog.key"))]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    return subprocess.Popen(
-        command, cwd="/", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+def command(checkout: Path) -> tuple[list[str], dict[str, str]]:
+    """The command of docs/releasing.md, with its environment."""
+    key = str(checkout.with_name("plantlog.key"))
+    words = [sys.executable, "-P", "-m", "ops.release", VERSION, "--key", key]
+    return words, {**os.environ, "PYTHONPATH": str(checkout)}
+
+
+def released(checkout: Path, code: int = 0) -> str:
+    """What the command says last."""
+    words, environment = command(checkout)
+    run = subprocess.run(
+        words, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=MADE_IN
     )  # fmt: skip
-
-
-def released(checkout: Path) -> Path:
-    """Folder of the release."""
-    process = started(checkout)
-    output, _ = process.communicate(timeout=MADE_IN)
-    assert process.returncode == 0, output
-    return Path(output.splitlines()[-1])
+    assert run.returncode == code, run.stdout + run.stderr
+    return (run.stdout + run.stderr).splitlines()[-1]
 
 
 def state(checkout: Path) -> tuple[str, str, str]:
@@ -67,18 +68,42 @@ def state(checkout: Path) -> tuple[str, str, str]:
     return git(checkout, "rev-parse", "HEAD"), git(checkout, "status", "--porcelain"), git(checkout, "tag")
 
 
+def kill_midway(checkout: Path) -> None:
+    """Start the command, and kill it when the first file is there."""
+    words, environment = command(checkout)
+    with subprocess.Popen(words, cwd="/", env=environment) as killed:
+        try:
+            until_sync(
+                lambda: [*(checkout / "dist").glob(f".*/plantlog-{VERSION}/*.tar.gz")] or killed.poll() is not None,
+                MADE_IN,
+            )
+        finally:
+            killed.kill()
+    assert killed.returncode == -signal.SIGKILL
+
+
+def check_provenance(checkout: Path, folder: Path) -> dict[str, str]:
+    """Compare the statement with the files and the commit; the digests of all files."""
+    statement = json.loads((folder / "provenance.json").read_text())
+    digests = {path.name: digest(path) for path in folder.iterdir()}
+    subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+    assert subjects.items() < digests.items()
+    assert digests.keys() - subjects.keys() == {"provenance.json", "SHA256SUMS", "SHA256SUMS.sig"}
+    commit, lock, *_ = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert commit["digest"]["gitCommit"] == git(checkout, "rev-parse", "HEAD")
+    assert lock["digest"]["sha256"] == digest(CHECKOUT / lock["name"])
+    return digests
+
+
 @pytest.mark.timeout(3 * MADE_IN)
 def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -> None:
     before, dist = state(checkout), checkout / "dist"
-    with started(checkout) as killed:
-        until_sync(lambda: [*dist.glob(f".*/plantlog-{VERSION}/*.tar.gz")] or killed.poll() is not None, MADE_IN)
-        assert killed.poll() is None, killed.communicate()
-        killed.kill()
+    kill_midway(checkout)
     assert state(checkout) == before
     assert [path.name for path in dist.iterdir()] == [f".plantlog-{VERSION}.partial"]
 
-    folder = released(checkout)
-    assert folder == dist / f"plantlog-{VERSION}"
+    folder = dist / f"plantlog-{VERSION}"
+    assert released(checkout) == str(folder)
     assert [*dist.iterdir()] == [folder]
     assert git(checkout, "rev-parse", "HEAD^") == before[0]
     assert git(checkout, "rev-parse", f"v{VERSION}^{{commit}}") == git(checkout, "rev-parse", "HEAD")
@@ -93,14 +118,7 @@ def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -
     files = {re.sub("|".join(here), lambda part: here[part[0]], name) for name in documented}
     assert {path.name for path in folder.iterdir()} == files
 
-    statement = json.loads((folder / "provenance.json").read_text())
-    digests = {path.name: digest(path) for path in folder.iterdir()}
-    subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
-    assert subjects.items() < digests.items()
-    assert digests.keys() - subjects.keys() == {"provenance.json", "SHA256SUMS", "SHA256SUMS.sig"}
-    commit, lock, *_ = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
-    assert commit["digest"]["gitCommit"] == git(checkout, "rev-parse", "HEAD")
-    assert lock["digest"]["sha256"] == digest(CHECKOUT / lock["name"])
+    digests = check_provenance(checkout, folder)
     assert "- The test's." in (folder / "release-notes.md").read_text()
     with tarfile.open(folder / f"plantlog-{VERSION}.tar.gz") as source:
         source.extractall(tmp_path, filter="data")
@@ -121,7 +139,6 @@ def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -
     assert verified(folder) == (1, "Signature Verification Failure\n")
 
     folder.rename(tmp_path / "first")
-    again = released(checkout)
-    assert {path.name: digest(path) for path in again.iterdir()} == digests
-    refused, _ = started(checkout).communicate(timeout=MADE_IN)
-    assert f"{folder} exists: remove it" in refused
+    released(checkout)
+    assert {path.name: digest(path) for path in folder.iterdir()} == digests
+    assert released(checkout, code=1) == f"ops.release: {folder} exists: remove it"
