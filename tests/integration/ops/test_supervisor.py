@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import os
 import shlex
@@ -20,6 +21,7 @@ from core.config import token_file
 from core.config.load import load
 from core.config.model import Plant
 from core.errors import OperationError
+from core.files import folder_lock
 from core.paths import CHECKOUT, State
 from ops.appliance import orphans
 from ops.appliance.down import down
@@ -27,11 +29,13 @@ from ops.appliance.refusals import check_plant
 from ops.appliance.supervisor import Program, Supervisor, database_stopped, render, socket_path
 from ops.deployment import Deployment
 from ops.ports import is_free
+from tests.command import in_a_process
 from tests.config_in_force import activate
+from tests.database import Database
 from tests.ports import free_ports
 from tests.states import claimed
 from tests.supervised import end
-from tests.waiting import until_sync
+from tests.waiting import until, until_sync
 
 
 def parsed(text: str) -> configparser.RawConfigParser:
@@ -236,3 +240,32 @@ def test_ingest_process_leads_its_own_session_and_stops_on_request(state: State)
         until_sync(lambda: os.getsid(pid) == pid, every=0.02)
         supervisor.stop_programs("writer")
         assert pids(supervisor)["writer"] is None
+
+
+@pytest.mark.slow
+async def test_two_ups_at_once_start_one_appliance(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", database.owner_dsn)
+    new, config, first = State(tmp_path / "state"), tmp_path / "plant.toml", free_ports(21)
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    config.write_text(
+        f'[plant]\nname = "p"\n[viewer]\nport = {first}\n[health]\nport = {first + 1}\n'
+        '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1"\ntags = "tags.csv"\n'
+    )
+
+    def waiting() -> int:
+        """Processes that wait for the lock of the state folder (proc_locks(5))."""
+        lines = Path("/proc/locks").read_text().splitlines()
+        return sum("->" in line and f":{new.root.stat().st_ino} " in line for line in lines)
+
+    try:
+        with folder_lock(new.root):  # both come to it
+            ups = [asyncio.create_task(in_a_process(new.root, "up", "--config", config)) for _ in range(2)]
+            await until(lambda: waiting() == len(ups))
+        results = await asyncio.gather(*ups)
+        supervisors = orphans.find(new)["supervisord"]
+    finally:
+        end(new)
+    assert [result.code for result in results] == [0, 0], results
+    assert len(supervisors) == 1

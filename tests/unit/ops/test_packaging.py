@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from core.bundle import LOCKS
 from core.config.load import load
 from core.paths import CHECKOUT, EXAMPLE, State
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment, chosen_config
-from ops.packaging.build import CODE, package_version
+from ops.packaging.build import CODE, FILES, package_version
 from ops.packaging.manual import LIBRARY, page
 from ops.service.unit import Service
 
@@ -31,6 +32,10 @@ def test_versions_sort_as_those_of_python_do() -> None:
 
 def test_package_has_all_code_but_the_tests() -> None:
     assert set(CODE) == {path.parent.name for path in CHECKOUT.glob("*/__init__.py")} - {"tests"}
+
+
+def test_package_has_the_lock_files_that_a_bundle_is_compared_with() -> None:
+    assert {*LOCKS} <= {*FILES}
 
 
 def test_unit_does_not_depend_on_where_it_is_made() -> None:
