@@ -21,6 +21,7 @@ from history.sql.kernels.changes import CHANGES, Changes
 from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
 from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
 from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
+from history.sql.kernels.departures import DEPARTURES, Departures, departures
 from history.sql.kernels.excursions import FAR_OFF, Excursions
 from history.sql.kernels.interpolated import VALUES, Values
 from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
@@ -85,6 +86,7 @@ class Functions:
             (self.lagged_correlations, [channels, channels, *[number] * 4, integer], CORRELATIONS),
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
+            (self.departures_of, [channels, ids, *[number] * 6], DEPARTURES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
             (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
@@ -228,6 +230,31 @@ class Functions:
         """Changes of level, slope or spread from since on (kernels/changes.py)."""
         changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
         return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
+
+    def departures_of(
+        self,
+        channels: list[ChannelFields],
+        units: list[int],
+        reference_from: int,
+        reference_to: int,
+        since: int,
+        until: int,
+        step: int,
+        alarm_every: int,
+    ) -> Any:
+        """Departures of units from since on (kernels/departures.py). ``units``: that of each channel."""
+        unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
+        usual = self._means(channels, reference_from, reference_to, step)
+        rows = departures(
+            Departures(since, step, alarm_every), unit_of, usual, self._means(channels, since, until, step)
+        )
+        return structs(DEPARTURES, [pa.RecordBatch.from_pylist(list(rows), pa.schema(list(DEPARTURES)))])
+
+    def _means(self, channels: list[ChannelFields], since: int, until: int, step: int) -> tuple[int, Iterator[Columns]]:
+        """Number of buckets of an interval, and their means. What was known an hour before it holds."""
+        grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
+        within = since - round(timedelta(hours=1) / timedelta(microseconds=1)), until
+        return -((since - until) // step), self._results(channels, within, by_portion(grid.numbers))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""

@@ -55,9 +55,9 @@ class Span:
     def since(self, question: Question) -> datetime:
         """Begin of the interval of a question."""
         parameter, before = question.reads_from
-        if not self.whole or before is None:
+        if not self.whole:
             return self.first
-        since = self.first + _LEARNS
+        since = self.first + (_LEARNS if before else timedelta())
         return since if parameter == "since" else since + (self.until - since) / 2  # it reads as long before
 
 

@@ -1,4 +1,4 @@
-"""First movers of the Tennessee Eastman process: published recordings of a fault each, begun 8 hours after the start.
+"""The Tennessee Eastman process: published recordings of a fault each, begun 8 hours after the start.
 
 Downs and Vogel, A plant-wide industrial process control problem, 1993; a row every 3 minutes.
 """
@@ -66,3 +66,30 @@ async def test_without_a_fault_there_is_no_change_point(recorded: Recording, hou
     await play(recorded, 0)
     begin = hours * 3600
     assert await recorded.ask("change_points", at(begin), at(begin + 12 * 3600), step="3 min") == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (1, "tep/XMEAS20"),  # A/C feed ratio
+        (4, "tep/XMV10"),
+        (6, "tep/XMEAS01"),
+        (14, "tep/XMV10"),
+    ],
+)
+async def test_each_fault_is_a_departure_from_its_onset(recorded: Recording, fault: int, cause: str) -> None:
+    await play(recorded, fault)
+    rows = await recorded.ask("departure", at(_FAULT), at(_FAULT + 4 * 3600), before_since=at(0).isoformat())
+    assert len(rows) == 1, rows
+    assert at(_FAULT) <= rows[0]["departed_at"] <= at(_FAULT + (5 if fault == 1 else 1) * _ROW)
+    assert cause in rows[0]["channels"][:3]
+
+
+@pytest.mark.slow
+async def test_without_a_fault_at_most_one_of_ten_windows_has_a_departure(recorded: Recording) -> None:
+    await play(recorded, 0)
+    found = []
+    for hours in range(8, 48, 4):
+        before = at((hours - 8) * 3600).isoformat()
+        found += await recorded.ask("departure", at(hours * 3600), at((hours + 4) * 3600), before_since=before)
+    assert len(found) <= 1, found

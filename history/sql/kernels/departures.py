@@ -1,0 +1,238 @@
+"""Departures of units from their usual operation (schema/questions/departure.sql).
+
+Hotelling's T² and the squared prediction error of a principal component analysis: Jackson and Mudholkar, Control
+procedures for residuals associated with principal component analysis, Technometrics 21 (1979). It is robust by medians
+and wrapped values: Raymaekers and Rousseeuw, Fast robust correlation for high-dimensional data, Technometrics 63
+(2021). Limits come from the reference: each fifth is judged by a model of the others, and the largest tenth of its
+statistics has a Pareto tail: Hill, A simple general approach to inference about the tail of a distribution, Annals of
+Statistics 3 (1975). Channels are named by reconstruction: Alcala and Qin, Reconstruction-based contribution for
+process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industrial & Engineering Chemistry Research 40
+(2001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s
+from history.codec.row_groups import TIME
+from history.sql.kernels.columns import Columns
+
+DEPARTURES = pa.struct(
+    [
+        ("unit", pa.int32()),
+        ("from_time", TIME),  # where the first bucket beyond the limit begins; None: the unit was not judged
+        ("to_time", TIME),  # where the last one ends; None: the departure lasts until the end
+        ("peak_time", TIME),
+        ("is_spe", pa.bool_()),  # whether the larger statistic at the peak is the error, and not T²
+        ("score", pa.float64()),  # the larger statistic at the peak, in limits
+        ("channels", pa.list_(pa.int32())),  # those that contribute most to the first buckets, the most first
+        ("shares", pa.list_(pa.float64())),
+        ("judged", pa.int32()),  # channels
+        ("left_out", pa.int32()),  # channels without a spread in the reference
+        ("note", pa.string()),  # why nothing can be said, or little; None: nothing is wrong
+    ]
+)
+MIN_REFERENCE = 50  # buckets
+_FOLDS = 5
+_VARIANCE = 0.9  # share that the components explain
+_UNLIKE = 4.0  # times what is usual: a part of the reference whose statistics are so large
+_TAIL = 0.9  # quantile above which statistics are its tail
+_CONSTANT = 1e-9  # of the largest value: a smaller spread is none
+_WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
+_MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
+_FARTHEST = 1e6  # spreads: what is farther counts as so far
+_ONSET = 3  # buckets, by which channels are named
+_NAMED = 5  # channels
+_APART = 20  # departures that are closer than this part of the interval are one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """What is usual: (p,) channels and (k,) components."""
+
+    middle: Float64s  # (p,)
+    spread: Float64s  # (p,)
+    components: Float64s  # (p, k)
+    variances: Float64s  # (k,)
+
+    def scaled(self, values: Float64s) -> Float64s:
+        """Distances (n, p) from the middle in spreads; 0: there is no value."""
+        return np.clip(np.nan_to_num((values - self.middle) / self.spread), -_FARTHEST, _FARTHEST)
+
+    def statistics(self, scaled: Float64s) -> Float64s:
+        """T² and the squared prediction error, (2, n)."""
+        scores = scaled @ self.components
+        error = np.square(scaled).sum(axis=1) - np.square(scores).sum(axis=1)
+        if self.components.shape[0] == self.components.shape[1]:
+            error = np.zeros(len(scaled))  # nothing is left but rounding errors
+        return np.array([(np.square(scores) / self.variances).sum(axis=1), np.maximum(error, 0.0)])
+
+    def contributions(self, scaled: Float64s, limits: Float64s) -> Float64s:
+        """How much of T² + error, in limits, is gone if a channel is set right, summed over buckets: (p,)."""
+        scores, inverse = scaled @ self.components, 1.0 / limits
+        off = (scores / self.variances) @ self.components.T * inverse[0]
+        off += (scaled - scores @ self.components.T) * inverse[1]
+        squares = np.square(self.components)
+        weight = squares @ (1.0 / self.variances) * inverse[0] + np.maximum(1 - squares.sum(axis=1), 0) * inverse[1]
+        gone: Float64s = np.square(off).sum(axis=0) / np.maximum(weight, 1e-12)
+        return gone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Departures:
+    """Buckets of a unit that are unlike those of a reference."""
+
+    since: int  # µs
+    step: int  # µs
+    alarm_every: int  # µs: the mean time between two in usual operation that is accepted
+
+    def of_unit(
+        self, unit: int, channels: NDArray[np.int32], reference: Float64s, values: Float64s
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of DEPARTURES. ``reference``, ``values``: (buckets, channels); NaN: there is no value."""
+        nothing = {field.name: None for field in DEPARTURES} | {"unit": unit, "judged": 0, "left_out": len(channels)}
+        filled = int((~np.isnan(reference)).any(axis=1).sum())
+        if filled < MIN_REFERENCE:
+            yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
+            return
+        usable = np.isnan(reference).mean(axis=0) <= 1 / 2
+        middle, spread = _spread(reference[:, usable])
+        moves = spread > _CONSTANT * np.maximum(np.abs(middle), np.nanmax(np.abs(reference[:, usable]), axis=0))
+        usable[usable] = moves
+        if not usable.any():
+            yield nothing | {"note": "not judged: no channel moves in the reference"}
+            return
+        reference, values, channels = reference[:, usable], values[:, usable], channels[usable]
+        model = _model(reference, middle[moves], spread[moves])
+        limits, note = self._limits(model, reference)
+        known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels), "note": None}
+        if note:
+            yield known | {"note": note}
+        scaled = model.scaled(values)
+        times = model.statistics(scaled) / limits[:, None]
+        times[:, np.isnan(values).mean(axis=1) > 1 / 2] = 0.0
+        score = times.max(axis=0)
+        for first, last in _runs(np.flatnonzero(score > 1), max(len(score) // _APART, _ONSET)):
+            peak = first + int(np.argmax(score[first : last + 1]))
+            beyond = first + np.flatnonzero(score[first : last + 1] > 1)[:_ONSET]
+            gone = model.contributions(scaled[beyond], limits)
+            most = np.argsort(-np.round(gone / gone.sum(), 9), kind="stable")[:_NAMED]
+            lasts = last + max(len(score) // _APART, _ONSET) >= len(score)
+            yield known | {
+                "from_time": self._time(first),
+                "to_time": None if lasts else self._time(last + 1),
+                "peak_time": self._time(peak),
+                "is_spe": bool(times[1, peak] > times[0, peak]),
+                "score": float(score[peak]),
+                "channels": channels[most].tolist(),
+                "shares": (gone[most] / gone.sum()).tolist(),
+            }
+
+    def _time(self, bucket: int) -> int:
+        return self.since + bucket * self.step
+
+    def _limits(self, model: Model, reference: Float64s) -> tuple[Float64s, str | None]:
+        """The limits of both statistics, (2,), and what is wrong with the reference."""
+        edges = np.linspace(0, len(reference), _FOLDS + 1).astype(int).tolist()
+        parts = []
+        for begin, end in pairwise(edges):
+            others = np.concatenate([reference[:begin], reference[end:]])
+            held_out = _model(others, model.middle, model.spread)
+            parts.append(held_out.statistics(held_out.scaled(reference[begin:end])))
+        statistics = np.concatenate(parts, axis=1)
+        statistics = statistics[:, ~np.isnan(reference).all(axis=1)]
+        share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
+        limits = np.array([_limit(values, share) for values in statistics])
+        usual = np.array([np.nanmedian(part, axis=1) for part in parts])
+        unlike = (usual > _UNLIKE * np.maximum(np.median(usual, axis=0), 1e-12)).any(axis=1)
+        if not unlike.any():
+            return limits, None
+        return (
+            limits,
+            f"the reference is unusual in {int(unlike.sum())} of its {_FOLDS} parts: choose another one",
+        )
+
+
+def departures(
+    kernel: Departures,
+    units: Mapping[int, int],
+    reference: tuple[int, Iterable[Columns]],
+    values: tuple[int, Iterable[Columns]],
+) -> Iterator[dict[str, Any]]:
+    """Rows of DEPARTURES of some units. ``units``: channel → unit; ``reference``, ``values``: buckets and means."""
+    ids = np.array(sorted(units, key=lambda channel: (units[channel], channel)), np.int32)
+    unit = np.array([units[channel] for channel in ids.tolist()])
+    usual, now = (dense(ids, n, means) for n, means in (reference, values))
+    for number in np.unique(unit).tolist():
+        rows = slice(*np.searchsorted(unit, [number, number + 1]).tolist())
+        yield from kernel.of_unit(number, ids[rows], usual[rows].T, now[rows].T)
+
+
+def dense(ids: NDArray[np.int32], n: int, portions: Iterable[Columns]) -> Float64s:
+    """Means of the first ``n`` buckets of channels, (channels, n); NaN: there is none."""
+    order = np.argsort(ids)
+    values = np.full((len(ids), n), np.nan)
+    for means in portions:
+        within = means["number"] < n
+        row = order[np.searchsorted(ids[order], means["channel_id"][within])]
+        values[row, means["number"][within]] = means["value"][within]
+    return values
+
+
+def _spread(values: Float64s) -> tuple[Float64s, Float64s]:
+    """Medians and robust standard deviations of channels; of those that mostly stand, the usual ones."""
+    middle = np.nanmedian(values, axis=0)
+    robust, usual = _MAD * np.nanmedian(np.abs(values - middle), axis=0), np.nanstd(values, axis=0)
+    return middle, np.where(robust > 0.1 * usual, robust, usual)
+
+
+def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
+    """The components that explain 90 % of the variance of (n, p) values without the far ones."""
+    wrapped = _wrapped(np.nan_to_num((values - middle) / spread))
+    size = np.maximum(np.sqrt(np.square(wrapped).mean(axis=0)), 1 / 2)
+    wrapped /= size
+    n, p = wrapped.shape
+    if p <= n:
+        variances, components = np.linalg.eigh(wrapped.T @ wrapped / n)
+    else:  # more channels than buckets: the same components, by the smaller matrix
+        variances, rows = np.linalg.eigh(wrapped @ wrapped.T / n)
+        components = wrapped.T @ rows / np.sqrt(np.maximum(n * variances, 1e-12))
+    variances, components = np.maximum(variances[::-1], 1e-12), components[:, ::-1]
+    k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
+    k = max(1, min(k, p - 1, n // 3))
+    return Model(middle, spread * size, components[:, :k], variances[:k])
+
+
+def _wrapped(values: Float64s) -> Float64s:
+    """Values of which those far off count less, and those beyond all bounds nothing."""
+    size = np.abs(values)
+    far = np.sign(values) * _WRAP_SIZE * np.tanh(_WRAP_RATE * (_WRAP_TO - size))
+    return np.where(size <= _WRAP_FROM, values, np.where(size <= _WRAP_TO, far, 0.0))
+
+
+def _limit(values: Float64s, share: float) -> float:
+    """The limit that such a share of values is beyond; infinity: they are all 0."""
+    if not values.any():
+        return float("inf")
+    logs = np.log(np.maximum(values, values.max() * 1e-12))
+    tail = float(np.quantile(logs, _TAIL))
+    if share >= 1 - _TAIL:
+        return float(np.exp(np.quantile(logs, 1 - share)))
+    return float(np.exp(tail + (logs[logs > tail] - tail).mean() * np.log((1 - _TAIL) / share)))
+
+
+def _runs(places: NDArray[np.intp], apart: int) -> Sequence[tuple[int, int]]:
+    """First and last of places that are no farther apart."""
+    if not len(places):
+        return []
+    ends = np.flatnonzero(np.diff(places) > apart)
+    first, last = places[np.append(0, ends + 1)], places[np.append(ends, len(places) - 1)]
+    return list(zip(first.tolist(), last.tolist(), strict=True))
