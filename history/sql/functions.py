@@ -22,9 +22,11 @@ from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Column
 from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
 from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
 from history.sql.kernels.departures import DEPARTURES, Departures, departures
+from history.sql.kernels.episodes import EPISODES, Episodes, episodes
 from history.sql.kernels.excursions import FAR_OFF, Excursions
 from history.sql.kernels.interpolated import VALUES, Values
 from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
+from history.sql.kernels.oscillations import OSCILLATIONS, Oscillations
 from history.sql.kernels.replays import PAIRS, Replays
 from history.sql.kernels.resampled import MEANS, MOVES, Grid, Movers
 from history.sql.kernels.runs import RUNS, Runs
@@ -86,6 +88,8 @@ class Functions:
             (self.lagged_correlations, [channels, channels, *[number] * 4, integer], CORRELATIONS),
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
+            (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
+            (self.episodes_of, [channels, *[number] * 6], EPISODES),
             (self.departures_of, [channels, ids, *[number] * 6], DEPARTURES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
@@ -248,7 +252,31 @@ class Functions:
         rows = departures(
             Departures(since, step, alarm_every), unit_of, usual, self._means(channels, since, until, step)
         )
-        return structs(DEPARTURES, [pa.RecordBatch.from_pylist(list(rows), pa.schema(list(DEPARTURES)))])
+        return _of_rows(DEPARTURES, rows)
+
+    def oscillations_of(
+        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
+    ) -> Any:
+        """Oscillations of channels from since on (kernels/oscillations.py)."""
+        grid = Grid(Channels.of_fields(channels), since, step)
+        kernel = Oscillations(grid, (until - since) // step, least_regularity)
+        return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
+
+    def episodes_of(
+        self,
+        channels: list[ChannelFields],
+        reference_from: int,
+        reference_to: int,
+        since: int,
+        until: int,
+        step: int,
+        alarm_every: int,
+    ) -> Any:
+        """Episodes of channels from since on (kernels/episodes.py)."""
+        ids = [channel["channel_id"] for channel in channels]
+        before = self._means(channels, reference_from, reference_to, step)
+        kernel = Episodes(since, step, alarm_every, spans(channels))
+        return _of_rows(EPISODES, episodes(kernel, ids, before, self._means(channels, since, until, step)))
 
     def _means(self, channels: list[ChannelFields], since: int, until: int, step: int) -> tuple[int, Iterator[Columns]]:
         """Number of buckets of an interval, and their means. What was known an hour before it holds."""
@@ -344,6 +372,11 @@ class Functions:
                 raise
 
         return noted
+
+
+def _of_rows(kind: Any, rows: Iterable[dict[str, Any]]) -> Any:
+    """A list of structs as the only element of an array of Arrow, of few rows."""
+    return structs(kind, [pa.RecordBatch.from_pylist(list(rows), pa.schema(list(kind)))])
 
 
 def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 A unit of the plant has 100 channels: a tank, set points, states, twins of two transmitters, and transmitters. Every
 tenth unit has an upset in one hour of each day: a sensor that is stuck, one that is replayed, spikes, Bad values,
-others that move one after the other, a tank that leaks, a gap, and a silence that is on no record.
+others that move one after the other, one that swings, a tank that leaks, a gap, and a silence that is on no record.
 """
 
 from __future__ import annotations
@@ -135,3 +135,5 @@ def _disturb(value: Float64s, position: int) -> None:
         value[_UPSET + 600 : _UPSET + 3600 : 900] += 20
     elif 14 <= position <= 17:
         value[_UPSET + 2400 + 5 * position : _UPSET + 3000] += 15
+    elif position == 19:
+        value[_UPSET : _UPSET + 3600] += np.rint(500 * np.sin(np.arange(3600) * (2 * np.pi / 60)))

@@ -26,19 +26,6 @@
 -- Cost: one pass over both intervals, then 30 ms per unit of 100 channels.
 -- Example: plantlog ask departure --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --before-since 2026-03-09T06:00Z
 WITH
-chosen AS (
-    SELECT coalesce(before_since, since - (until - since)) AS begins, coalesce(before_until, since) AS ends
-),
--- The shortest one of a channel, by the last eighth of the reference.
-sampling AS (
-    SELECT coalesce(min(s.distance), 0)::BIGINT AS distance
-    FROM (SELECT (epoch_us(max(i.last_time)) - epoch_us(min(i.first_time))) / (sum(i.samples) - 1) AS distance
-          FROM intervals_of(channels, coalesce(before_until, since)
-                            - (coalesce(before_until, since) - coalesce(before_since, since - (until - since))) / 8,
-                            coalesce(before_until, since), NULL) AS i
-          GROUP BY i.channel_id
-          HAVING sum(i.samples) > 2) AS s
-),
 analog AS (
     SELECT g.channel_id, g.name, g.fields, c.unit_path, dense_rank() OVER (ORDER BY c.unit_path)::INT AS unit
     FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
@@ -47,15 +34,14 @@ analog AS (
     WHERE g.kind = 'analog'
 ),
 departures AS (
-    SELECT unnest(departures_of(a.fields, a.units, epoch_us(h.begins), epoch_us(h.ends), epoch_us(since),
-                                epoch_us(until),
-                                coalesce(epoch_us(step), greatest(epoch_us((until - since) / 500), p.distance, 1)),
+    SELECT unnest(departures_of(a.fields, a.units, epoch_us(coalesce(before_since, since - (until - since))),
+                                epoch_us(coalesce(before_until, since)), epoch_us(since), epoch_us(until),
+                                mean_step(channels, coalesce(before_since, since - (until - since)),
+                                          coalesce(before_until, since), since, until, step),
                                 coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since))), recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.unit ORDER BY g.channel_id) AS units
           FROM analog AS g
           HAVING count(*) > 0) AS a
-    CROSS JOIN chosen AS h
-    CROSS JOIN sampling AS p
 )
 SELECT u.unit_path AS unit, d.from_time AS departed_at, d.to_time AS returned_at, d.score,
        CASE WHEN d.is_spe THEN 'SPE' WHEN NOT d.is_spe THEN 'T2' END AS statistic, d.peak_time AS peak_at,

@@ -120,15 +120,14 @@ class Departures:
         times = model.statistics(scaled) / limits[:, None]
         times[:, np.isnan(values).mean(axis=1) > 1 / 2] = 0.0
         score = times.max(axis=0)
-        for first, last in _runs(np.flatnonzero(score > 1), max(len(score) // _APART, _ONSET)):
+        for first, last in runs(np.flatnonzero(score > 1), len(score)):
             peak = first + int(np.argmax(score[first : last + 1]))
             beyond = first + np.flatnonzero(score[first : last + 1] > 1)[:_ONSET]
             gone = model.contributions(scaled[beyond], limits)
             most = np.argsort(-np.round(gone / gone.sum(), 9), kind="stable")[:_NAMED]
-            lasts = last + max(len(score) // _APART, _ONSET) >= len(score)
             yield known | {
                 "from_time": self._time(first),
-                "to_time": None if lasts else self._time(last + 1),
+                "to_time": None if lasting(last, len(score)) else self._time(last + 1),
                 "peak_time": self._time(peak),
                 "is_spe": bool(times[1, peak] > times[0, peak]),
                 "score": float(score[peak]),
@@ -229,10 +228,19 @@ def _limit(values: Float64s, share: float) -> float:
     return float(np.exp(tail + (logs[logs > tail] - tail).mean() * np.log((1 - _TAIL) / share)))
 
 
-def _runs(places: NDArray[np.intp], apart: int) -> Sequence[tuple[int, int]]:
-    """First and last of places that are no farther apart."""
+def runs(places: NDArray[np.intp], n: int) -> Sequence[tuple[int, int]]:
+    """First and last of places among ``n``; those that are no farther apart than a 20th of n are one run."""
     if not len(places):
         return []
-    ends = np.flatnonzero(np.diff(places) > apart)
+    ends = np.flatnonzero(np.diff(places) > _apart(n))
     first, last = places[np.append(0, ends + 1)], places[np.append(ends, len(places) - 1)]
     return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def lasting(last: int, n: int) -> bool:
+    """Whether a run that ends there has not ended after all ``n`` places."""
+    return last + _apart(n) >= n
+
+
+def _apart(n: int) -> int:
+    return max(n // _APART, _ONSET)

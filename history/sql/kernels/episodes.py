@@ -1,0 +1,78 @@
+"""Episodes in which channels are outside the band that a reference shows (schema/questions/episodes.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from core.batch import Float64s
+from history.codec.row_groups import TIME
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.departures import dense, lasting, runs
+from history.sql.kernels.reference import MIN_POSITIONS, usual
+
+EPISODES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("from_time", TIME),  # where the first bucket beyond the limit begins; None: the channel was not judged
+        ("to_time", TIME),  # where the last one ends; None: the episode lasts until the end
+        ("peak_time", TIME),
+        ("usual", pa.float64()),
+        ("peak", pa.float64()),
+        ("least", pa.float64()),  # distance that counts, from what is usual
+        ("note", pa.string()),  # why the channel was not judged; None: it was
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episodes:
+    """Buckets that are farther from the median of a reference than its own are."""
+
+    since: int  # µs
+    step: int  # µs
+    alarm_every: int  # µs: the mean time between two episodes of a channel in usual operation that is accepted
+    spans: Mapping[int, float]  # of the ranges of channels that have one
+
+    def of_channel(self, channel: int, reference: Float64s, values: Float64s) -> Iterator[dict[str, Any]]:
+        """Rows of EPISODES. ``reference``, ``values``: (buckets,); NaN: there is no value."""
+        nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
+        known = reference[~np.isnan(reference)]
+        if len(known) < MIN_POSITIONS:
+            yield nothing | {"note": f"not judged: the reference has {len(known)} means, needs {MIN_POSITIONS}"}
+            return
+        middle = float(np.median(known))
+        if np.ptp(known) <= 1e-9 * np.abs(known).max():
+            if (np.abs(values - middle) > max(1e-9 * abs(middle), 1e-4 * self.spans.get(channel, 0.0))).any():
+                yield nothing | {"note": "not judged: constant in the reference, but not later"}
+            return
+        limit = max(usual(known - middle, self.alarm_every / self.step).limit, 1e-4 * self.spans.get(channel, 0.0))
+        off = np.where(np.isnan(values), 0.0, values - middle)
+        for sign in (1, -1):
+            for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
+                peak = first + int(np.argmax(sign * off[first : last + 1]))
+                yield nothing | {
+                    "from_time": self.since + first * self.step,
+                    "to_time": None if lasting(last, len(values)) else self.since + (last + 1) * self.step,
+                    "peak_time": self.since + peak * self.step,
+                    "usual": middle,
+                    "peak": float(values[peak]),
+                    "least": limit,
+                }
+
+
+def episodes(
+    kernel: Episodes,
+    channels: Iterable[int],
+    reference: tuple[int, Iterable[Columns]],
+    values: tuple[int, Iterable[Columns]],
+) -> Iterator[dict[str, Any]]:
+    """Rows of EPISODES of some channels. ``reference``, ``values``: number of buckets, and means."""
+    ids = np.array(sorted(channels), np.int32)
+    before, now = (dense(ids, n, means) for n, means in (reference, values))
+    for channel, usual_values, later in zip(ids.tolist(), before, now, strict=True):
+        yield from kernel.of_channel(channel, usual_values, later)

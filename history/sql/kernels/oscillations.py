@@ -1,0 +1,162 @@
+"""Oscillations of channels (schema/questions/oscillation.sql).
+
+They are found by the regularity of the zero crossings of the autocorrelation, which noise hardly touches: Thornhill,
+Huang and Zhang, Detection of multiple oscillations in control loops, Journal of Process Control 13 (2003). Whether a
+valve sticks is told by the shape of half periods, triangles or sines: He, Wang, Pottmann and Qin, A curve fitting
+method for detecting valve stiction in oscillating control loops, Industrial & Engineering Chemistry Research 46 (2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from core.batch import Float64s
+from core.samples import Samples, segments
+from history.codec.row_groups import TIME
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.resampled import Grid
+
+OSCILLATIONS = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("period", pa.float64()),  # s
+        ("amplitude", pa.float64()),  # half of what it swings by
+        ("regularity", pa.float64()),
+        ("from_time", TIME),  # where it begins; before since: it swings from the start
+        ("top_time", TIME),  # of the last maximum of a sine of this period
+        ("stiction", pa.float64()),  # index: 0 sines, 1 triangles
+    ]
+)
+_SLOWEST = 6  # periods in an interval: fewer are taken out
+_PERIODS = 10  # in an interval, at least: noise seems regular where slower waves were taken out
+_SHORTEST = 5  # buckets of a period, at least
+_CROSSINGS = 11  # of the autocorrelation, at most: later ones are of few values
+_MIN_CROSSINGS = 5
+_REGULARITY = 3.0  # standard deviations of half periods in their mean at which they are regular
+_STRENGTH = 0.3  # of the variance: the autocorrelation after one period, at least
+_WINDOW = 3  # periods in which an amplitude is measured
+_MISSING = 0.1  # of the buckets, at most
+_PEAKS = np.linspace(0.1, 0.9, 17)  # places of the tops of triangles, in half periods
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Oscillations:
+    """The strongest oscillation of each channel."""
+
+    grid: Grid
+    n: int  # buckets
+    least_regularity: float
+
+    def compute(self, samples: Samples) -> Columns:
+        """The columns of OSCILLATIONS. ``samples``: all samples of some channels, by channel and time."""
+        means = self.grid.numbers(samples)
+        rows = []
+        for segment in segments(means["channel_id"]):
+            number, value = means["number"][segment], means["value"][segment]
+            within = number < self.n
+            number, value = number[within], value[within]
+            if len(number) < (1 - _MISSING) * self.n or np.ptp(value) <= 1e-9 * np.abs(value).max():
+                continue
+            values = np.interp(np.arange(self.n), number, value)
+            rows += [(int(means["channel_id"][segment.start]), *row) for row in self._of_values(values)]
+        columns = list(zip(*rows, strict=True)) or [()] * len(OSCILLATIONS)
+        kinds = (np.int32, np.float64, np.float64, np.float64, np.int64, np.int64, np.float64)
+        return {
+            field.name: np.array(column, kind) for field, column, kind in zip(OSCILLATIONS, columns, kinds, strict=True)
+        }
+
+    def _of_values(self, values: Float64s) -> Iterator[tuple[Any, ...]]:
+        """Row of OSCILLATIONS without its channel, if there is one. ``values``: (buckets,)."""
+        fast = _without_slow(values)
+        correlation = _autocorrelation(fast)
+        half, regularity = _half_period(correlation)
+        period = 2 * half
+        if regularity < self.least_regularity or not _SHORTEST <= period <= len(values) / _PERIODS:
+            return
+        around = correlation[round(0.8 * period) : round(1.2 * period) + 1]
+        if not len(around) or around.max() < _STRENGTH:
+            return
+        envelope = _demodulated(fast, period)
+        size = np.abs(envelope)
+        edge = len(values) - len(envelope)
+        swings = np.flatnonzero(size > size.max() / 2)
+        first, last = int(swings[0]), int(swings[-1])
+        at = last + edge // 2  # bucket, in the middle of whose window it swings last
+        top = at - np.angle(envelope[last]) / (2 * np.pi) * period
+        top -= period * np.ceil((top - at) / period)
+        begin = self.grid.since + ((first + edge // 2) * self.grid.step if first > 0 else -1)
+        yield (
+            period * self.grid.step / 1e6,
+            float(np.median(size[first : last + 1])),
+            regularity,
+            begin,
+            self.grid.since + round((top + 0.5) * self.grid.step),
+            _stiction(fast[first : last + edge + 1], half),
+        )
+
+
+def _without_slow(values: Float64s) -> Float64s:
+    """Values without their line and what has fewer than six periods."""
+    place = np.arange(len(values)) - (len(values) - 1) / 2
+    off = values - values.mean()
+    off -= place * (place @ off) / (place @ place)
+    spectrum = np.fft.rfft(off)
+    spectrum[: _SLOWEST - 1] = 0
+    return np.fft.irfft(spectrum, len(values))
+
+
+def _autocorrelation(values: Float64s) -> Float64s:
+    """Autocorrelation of the lags up to half of the values; it is not weakened by having fewer of them."""
+    n = len(values)
+    power = np.square(np.abs(np.fft.rfft(values, 2 * n)))
+    sums = np.fft.irfft(power)[: n // 2]
+    correlation: Float64s = sums / max(sums[0], 1e-300) * n / (n - np.arange(n // 2))
+    return correlation
+
+
+def _half_period(correlation: Float64s) -> tuple[float, float]:
+    """Mean distance of zero crossings (lags), and how regular it is: 1 and more is regular; 0, 0: there are too few."""
+    before = np.flatnonzero(correlation[:-1] * correlation[1:] < 0)[:_CROSSINGS]
+    if len(before) < _MIN_CROSSINGS:
+        return 0.0, 0.0
+    crossings = before + correlation[before] / (correlation[before] - correlation[before + 1])
+    distances = np.diff(crossings)
+    mean = float(distances.mean())
+    return mean, mean / (_REGULARITY * max(float(distances.std(ddof=1)), mean / 100))
+
+
+def _demodulated(values: Float64s, period: float) -> Any:
+    """Complex amplitude of a sine in windows of some periods, (buckets - window + 1,)."""
+    window = min(round(_WINDOW * period), len(values) // 2)
+    turned = values * np.exp(-2j * np.pi * np.arange(len(values)) / period)
+    sums = np.append(0, np.cumsum(turned))
+    inner = np.arange(len(values) - window + 1)
+    middle = inner + (window - 1) / 2
+    return 2 * (sums[inner + window] - sums[inner]) / window * np.exp(2j * np.pi * np.floor(middle) / period)
+
+
+def _stiction(values: Float64s, half: float) -> float:
+    """Index of He and others: how much worse sines fit than triangles; 1/2: alike. NaN: half periods are too short."""
+    edges = np.flatnonzero(values[:-1] * values[1:] < 0) + 1
+    of_sine = of_triangle = 0.0
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if not 0.6 * half < end - begin < 1.4 * half or end - begin < _SHORTEST:
+            continue
+        u = (np.arange(end - begin) + 0.5) / (end - begin)
+        part = values[begin:end]
+        triangles = np.minimum(u / _PEAKS[:, None], (1 - u) / (1 - _PEAKS[:, None]))
+        of_sine += float(_misfit(np.sin(np.pi * u)[None, :], part).min())
+        of_triangle += float(_misfit(triangles, part).min())
+    return of_sine / (of_sine + of_triangle) if of_sine + of_triangle > 0 else float("nan")
+
+
+def _misfit(shapes: Float64s, values: Float64s) -> Float64s:
+    """Sum of squares that remains of values when each shape is fitted, (shapes,)."""
+    fitted = shapes @ values / np.square(shapes).sum(axis=1)
+    misfit: Float64s = np.square(values - fitted[:, None] * shapes).sum(axis=1)
+    return misfit

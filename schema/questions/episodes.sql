@@ -1,0 +1,66 @@
+-- episodes: when channels were outside their usual band, from when to when, and how many of the unit at once
+--
+-- The band of a channel is its median in a reference, and how far means are from it there: so far that in usual
+-- operation the channels of a unit together have one episode in "alarm_every", by an extreme value distribution of the
+-- reference. Episodes of one direction that are closer than a 20th of the interval are one.
+--
+-- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
+-- score is the distance of the peak from the usual value in limits: 1 is the limit. overlapping counts the channels of
+-- the unit (the part of the name before the last slash) that have an episode at the same time, this one too; place
+-- is the order in which these began. Channels that could not be judged come last, with a note.
+--
+-- Parameters
+--   since         timestamptz  from this moment on
+--   until         timestamptz  before this moment
+--   channels      text[]       names or patterns [NULL: all analog ones]
+--   before_since  timestamptz  start of the reference [NULL: same length, directly before]
+--   before_until  timestamptz  its end [NULL: since]
+--   step          interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   alarm_every   interval     time in which one false episode of a unit is accepted [NULL: 20 times the interval]
+-- Reads from: before_since
+-- Judges: analog channels with samples before since
+-- Portions: unit
+-- Cost: one pass over both intervals.
+-- Example: plantlog ask episodes --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --before-since 2026-03-09T06:00Z
+WITH
+analog AS (
+    SELECT g.channel_id, g.name, g.fields, c.unit_path, c.unit,
+           count(*) OVER (PARTITION BY c.unit_path) AS together
+    FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
+                            greatest(until, before_until)) AS g
+    JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
+    WHERE g.kind = 'analog'
+),
+episodes AS (
+    SELECT unnest(episodes_of(a.fields, epoch_us(coalesce(before_since, since - (until - since))),
+                              epoch_us(coalesce(before_until, since)), epoch_us(since), epoch_us(until),
+                              mean_step(channels, coalesce(before_since, since - (until - since)),
+                                        coalesce(before_until, since), since, until, step),
+                              a.together * coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since))),
+                  recursive := true)
+    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, g.together
+          FROM analog AS g
+          GROUP BY g.together) AS a
+),
+named AS (
+    SELECT e.*, c.name, c.unit_path, unit_at(e.channel_id, e.from_time, patterns := channels) AS unit
+    FROM episodes AS e
+    JOIN analog AS c ON c.channel_id = e.channel_id
+),
+concurrent AS (
+    SELECT one.channel_id, one.from_time, count(DISTINCT other.channel_id) AS overlapping,
+           count(DISTINCT other.channel_id) FILTER (WHERE other.from_time < one.from_time) + 1 AS place
+    FROM named AS one
+    JOIN named AS other ON other.unit_path = one.unit_path AND other.from_time < coalesce(one.to_time, 'infinity')
+                       AND coalesce(other.to_time, 'infinity') > one.from_time
+    GROUP BY one.channel_id, one.from_time
+)
+SELECT n.name AS channel, n.from_time, n.to_time,
+       CASE WHEN n.peak > n.usual THEN 'up' WHEN n.peak < n.usual THEN 'down' END AS direction, n.usual, n.peak,
+       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place, n.note
+FROM named AS n
+LEFT JOIN concurrent AS o ON o.channel_id = n.channel_id AND o.from_time = n.from_time;
+
+SELECT *
+FROM portion_rows
+ORDER BY from_time IS NULL, overlapping DESC, from_time, round(score, 6) DESC, channel;

@@ -1,0 +1,65 @@
+-- oscillation: which channels swing, with which period, since when, and who swings with whom
+--
+-- A channel swings if the zero crossings of its autocorrelation are regular (Thornhill, Huang and Zhang, 2003):
+-- regularity is the mean of half periods in three of their standard deviations, 1 and more is regular. The strongest
+-- oscillation of a channel is found, of 5 means to a tenth of the interval. amplitude is half of what it swings by.
+-- since_when is where the amplitude passes half of its largest one (NULL: it swings from the start).
+--
+-- Channels whose periods differ by less than 5 % from the next one swing together: they have the same number in
+-- together, and companions others beside them. place is the order in which these began (those from the start are all
+-- the first); lag_seconds is how long the maximum of the channel comes after that of the one named first: positive:
+-- later, negative: earlier, by up to half a period. stiction_index (He, Wang, Pottmann and Qin, 2007) is above 0.6 where
+-- half periods are triangles, as those of a controller's output whose valve sticks; below 0.4 they are sines, as of a
+-- loop that is badly tuned, or is shaken from outside.
+--
+-- Parameters
+--   since             timestamptz  from this moment on
+--   until             timestamptz  before this moment
+--   channels          text[]       names or patterns [NULL: all analog ones]
+--   step              interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   least_regularity  float8       lowest regularity to list [1]
+-- Judges: analog channels
+-- Portions: channel
+-- Cost: one pass over the samples, then 0.2 ms per channel of 500 means.
+-- Example: plantlog ask oscillation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
+WITH
+oscillations AS (
+    SELECT unnest(oscillations_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
+                                  mean_step(channels, since, until, since, until, step), least_regularity),
+                  recursive := true)
+    FROM (SELECT list(g.fields) AS fields
+          FROM channels_with_gaps(channels, since, until) AS g
+          WHERE g.kind = 'analog'
+          HAVING count(*) > 0) AS a
+)
+SELECT c.name AS channel, o.period AS period_seconds, o.amplitude, unit_at(o.channel_id, o.top_time,
+       patterns := channels) AS unit, o.regularity, CASE WHEN o.from_time >= since THEN o.from_time END AS since_when,
+       o.top_time, CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index
+FROM oscillations AS o
+JOIN channels_like(channels) AS c ON c.channel_id = o.channel_id;
+
+WITH
+spaced AS (
+    SELECT p.*, p.period_seconds > 1.05 * lag(p.period_seconds) OVER (ORDER BY p.period_seconds, p.channel) AS differs
+    FROM portion_rows AS p
+),
+grouped AS (
+    SELECT s.*, count(*) FILTER (WHERE s.differs) OVER (ORDER BY s.period_seconds, s.channel) AS number
+    FROM spaced AS s
+),
+placed AS (
+    SELECT g.*, count(*) OVER (PARTITION BY g.number) - 1 AS companions,
+           rank() OVER (PARTITION BY g.number ORDER BY g.since_when NULLS FIRST) AS place,
+           first_value(g.top_time) OVER (PARTITION BY g.number
+                                         ORDER BY g.since_when NULLS FIRST, round(g.regularity, 6) DESC, g.channel)
+               AS first_top
+    FROM grouped AS g
+),
+late AS (
+    SELECT p.*, (epoch_us(p.top_time) - epoch_us(p.first_top)) / 1e6 / p.period_seconds AS periods FROM placed AS p
+)
+SELECT l.channel, l.period_seconds, l.amplitude, l.unit, l.since_when, l.regularity,
+       dense_rank() OVER (ORDER BY l.companions DESC, l.number) AS together, l.companions, l.place,
+       (l.periods - round(l.periods)) * l.period_seconds AS lag_seconds, l.stiction_index
+FROM late AS l
+ORDER BY together, place, round(regularity, 6) DESC, channel;

@@ -1,0 +1,62 @@
+"""episodes: when channels were outside their usual band, and which of a unit at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.history.questions.recording import BAD, Recording, at
+
+_SECONDS = np.arange(0.0, 1200.0)
+
+
+def noise(seed: int) -> np.ndarray:
+    return 50 + np.random.default_rng(seed).normal(0, 1, len(_SECONDS))
+
+
+def within(begin: float, end: float) -> np.ndarray:
+    return (begin <= _SECONDS) & (end > _SECONDS)
+
+
+async def test_episodes_have_begin_end_and_those_beside_them(recorded: Recording) -> None:
+    await recorded.channel("boiler/pressure", unit="bar")
+    await recorded.samples("boiler/pressure", _SECONDS, noise(1) + 20 * within(800, 900))
+    await recorded.samples("boiler/flow", _SECONDS, noise(2) - 30 * within(850, 880) - 30 * within(1100, 1200))
+    await recorded.samples("boiler/calm", _SECONDS, noise(3))
+    await recorded.samples("pump/pressure", _SECONDS, noise(4) + 20 * within(820, 840))
+    rows = await recorded.ask("episodes", at(600), at(1200), step="2 s")
+    assert [(row["channel"], row["direction"], row["from_time"], row["to_time"]) for row in rows] == [
+        ("boiler/pressure", "up", at(800), at(900)),
+        ("boiler/flow", "down", at(850), at(880)),
+        ("pump/pressure", "up", at(820), at(840)),
+        ("boiler/flow", "down", at(1100), None),
+    ]
+    assert [(row["overlapping"], row["place"]) for row in rows] == [(2, 1), (2, 2), (1, 1), (1, 1)]
+    first = rows[0]
+    assert abs(first["usual"] - 50) < 0.5
+    assert first["peak"] > 70
+    assert at(800) <= first["peak_at"] < at(900)
+    assert first["unit"] == "bar"
+    assert first["score"] > 3
+    assert first["note"] is None
+
+
+async def test_calm_units_have_few_episodes(recorded: Recording) -> None:
+    for number in range(30):
+        await recorded.samples(f"unit{number // 3}/channel{number % 3}", _SECONDS, noise(10 + number))
+    assert len(await recorded.ask("episodes", at(600), at(1200))) <= 2  # of ten units one in two is accepted
+
+
+async def test_what_cannot_be_judged_is_said(recorded: Recording) -> None:
+    await recorded.samples("short", _SECONDS[590:], noise(1)[590:])
+    await recorded.samples("bad", _SECONDS, noise(2), BAD)
+    await recorded.samples("held", _SECONDS, np.where(_SECONDS < 900, 40.0, 80.0))
+    await recorded.samples("constant", _SECONDS, np.full(1200, 40.0))
+    there = ~within(700, 900)
+    await recorded.samples("gapped", _SECONDS[there], noise(3)[there])
+    await recorded.gap("gapped", 699.5, 900)
+    rows = await recorded.ask("episodes", at(600), at(1200), step="1 s")
+    assert [(row["channel"], row["note"], row["from_time"]) for row in rows] == [
+        ("bad", "not judged: the reference has 0 means, needs 40", None),
+        ("held", "not judged: constant in the reference, but not later", None),
+        ("short", "not judged: the reference has 10 means, needs 40", None),
+    ]

@@ -1,0 +1,64 @@
+"""Episodes of channels outside their usual band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from core.batch import Float64s
+from history.sql.kernels.departures import lasting, runs
+from history.sql.kernels.episodes import Episodes
+
+
+def rows(reference: Float64s, values: Float64s, spans: dict[int, float] | None = None) -> list[dict[str, Any]]:
+    kernel = Episodes(1000, 10, 10 * 20 * len(values), spans or {})
+    return list(kernel.of_channel(7, reference, values))
+
+
+def noise(seed: int, n: int) -> Float64s:
+    return np.random.default_rng(seed).normal(5, 1, n)
+
+
+def test_calm_channels_have_an_episode_about_as_often_as_is_accepted() -> None:
+    found = [row for seed in range(100) for row in rows(noise(seed, 300), noise(1000 + seed, 300))]
+    assert len(found) <= 12, found  # 5 are expected
+
+
+def test_heavy_tails_have_wider_bands() -> None:
+    heavy = np.random.default_rng(1).standard_t(2, (100, 2, 300))
+    assert sum(bool(rows(reference, values)) for reference, values in heavy) <= 30
+
+
+def test_episodes_of_both_directions() -> None:
+    values = noise(2, 200)
+    values[50:60] += 20
+    values[56] += 5
+    values[120:] -= 30
+    up, down = rows(noise(1, 300), values)
+    assert (up["from_time"], up["to_time"], up["peak_time"]) == (1500, 1600, 1560)
+    assert up["peak"] - up["usual"] > up["least"] > 0
+    assert (down["from_time"], down["to_time"]) == (2200, None)
+    assert down["usual"] - down["peak"] > down["least"]
+
+
+def test_missing_values_are_in_no_episode() -> None:
+    reference, values = noise(1, 300), noise(2, 200)
+    reference[::4] = np.nan
+    values[50:100] = np.nan
+    assert rows(reference, values) == []
+
+
+def test_what_cannot_be_judged() -> None:
+    [row] = rows(noise(1, 39), noise(2, 200))
+    assert (row["from_time"], row["note"]) == (None, "not judged: the reference has 39 means, needs 40")
+    assert rows(np.full(100, 3.0), np.full(100, 3.0)) == []
+    [row] = rows(np.full(100, 3.0), np.full(100, 4.0))
+    assert (row["from_time"], row["note"]) == (None, "not judged: constant in the reference, but not later")
+    assert rows(np.full(100, 3.0), np.full(100, 3.0001), {7: 100.0}) == []
+
+
+def test_runs_that_are_close_are_one() -> None:
+    assert runs(np.array([], np.intp), 100) == []
+    assert runs(np.array([3, 4, 9, 15, 50]), 100) == [(3, 9), (15, 15), (50, 50)]
+    assert [lasting(last, 100) for last in (94, 95, 99)] == [False, True, True]

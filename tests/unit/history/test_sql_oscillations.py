@@ -1,0 +1,75 @@
+"""Oscillations are found with their periods, and hardly any in noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.batch import Float64s
+from history.sql.kernels.columns import Channels, Columns
+from history.sql.kernels.oscillations import Oscillations
+from history.sql.kernels.resampled import Grid
+from tests.unit.history.sql_samples import columns
+
+_N = 500
+_PLACES = np.arange(_N)
+_STEP = 1_000_000  # µs
+
+
+def oscillations(values: Float64s, least_regularity: float = 1.0) -> Columns:
+    """``values``: (channels, buckets), one sample each; NaN: none."""
+    fields = [
+        {"channel_id": number, "kind": "analog", "ends": _N * _STEP, "gaps_from": [], "gaps_to": []}
+        for number in range(len(values))
+    ]
+    kernel = Oscillations(Grid(Channels.of_fields(fields), 0, _STEP), _N, least_regularity)
+    samples = [
+        (number, place * _STEP, float(value), 0)
+        for number, row in enumerate(values)
+        for place, value in enumerate(row)
+        if not np.isnan(value)
+    ]
+    return kernel.compute(columns(samples))
+
+
+def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
+    values = np.random.default_rng(seed).normal(size=(channels, _N + 300))
+    for place in range(1, values.shape[1]):
+        values[:, place] += depends * values[:, place - 1]
+    return values[:, 300:]
+
+
+@pytest.mark.parametrize("period", [6.0, 13.7, 20.0, 30.0])
+def test_period_amplitude_begin_and_phase(period: float) -> None:
+    sine = 3 * np.cos(2 * np.pi * (_PLACES - 4) / period)
+    found = oscillations(np.array([sine, sine * (_PLACES >= 250)]) + noise(1, 2) + 0.01 * _PLACES)
+    assert found["channel_id"].tolist() == [0, 1]
+    assert found["period"] == pytest.approx(period, rel=0.02)
+    assert found["amplitude"] == pytest.approx(3, rel=0.15)
+    assert found["from_time"][0] < 0
+    assert found["from_time"][1] / _STEP == pytest.approx(250, abs=max(10, period / 2))
+    late = (found["top_time"] / _STEP - 4.5) / period
+    assert np.abs(late - np.round(late)).max() < 0.1
+
+
+@pytest.mark.parametrize(("depends", "most"), [(0.0, 0), (0.5, 0), (0.9, 1), (1.0, 1)])
+def test_noise_hardly_swings(depends: float, most: int) -> None:
+    assert len(oscillations(noise(2, 100, depends))["channel_id"]) <= most
+
+
+def test_triangles_are_told_from_sines() -> None:
+    sine = 3 * np.sin(2 * np.pi * _PLACES / 30)
+    triangle = 6 * np.abs(_PLACES / 30 % 1 * 2 - 1) - 3
+    found = oscillations(np.array([sine, triangle]) + 0.05 * noise(3, 2))
+    assert found["stiction"][0] < 0.4 < 0.6 < found["stiction"][1]
+
+
+def test_what_cannot_be_judged() -> None:
+    values = 3 * np.sin(2 * np.pi * _PLACES / 30) * np.ones((3, 1))
+    values[0] = 7.0
+    values[1, 100:200] = np.nan  # held, as nothing says that there is a gap
+    values[2, :100] = np.nan
+    found = oscillations(values)
+    assert 0 not in found["channel_id"]
+    assert 2 not in found["channel_id"]
+    assert len(oscillations(np.empty((0, _N)))["channel_id"]) == 0
