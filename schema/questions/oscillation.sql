@@ -7,10 +7,10 @@
 --
 -- Channels whose periods differ by less than 5 % from the next one swing together: they have the same number in
 -- together, and companions others beside them. place is the order in which these began (those from the start are all
--- the first); lag_seconds is how long the maximum of the channel comes after that of the one named first: positive:
--- later, negative: earlier, by up to half a period. stiction_index (He, Wang, Pottmann and Qin, 2007) is above 0.6 where
--- half periods are triangles, as those of a controller's output whose valve sticks; below 0.4 they are sines, as of a
--- loop that is badly tuned, or is shaken from outside.
+-- the first). lag_seconds is how long the maximum of the channel comes after that of the one named first: positive:
+-- later, negative: earlier, by up to half a period. stiction_index (He, Wang, Pottmann and Qin, 2007) is above 0.6
+-- where half periods are triangles, as those of a controller's output whose valve sticks; below 0.4 they are sines, as
+-- of a loop that is badly tuned, or is shaken from outside.
 --
 -- Parameters
 --   since             timestamptz  from this moment on
