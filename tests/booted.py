@@ -20,6 +20,7 @@ from tests.processes import command_line
 from tests.waiting import PATIENCE, until_sync
 
 STATE = Path("/var/lib/plantlog")  # in the machine
+_LONGEST = 1800  # s: of a command, on a machine that is busy
 _SCRIPT = Path(__file__).with_name("booted.sh")
 _SYSTEMD = Path("/lib/systemd/systemd")
 
@@ -50,7 +51,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=_LONGEST,
             umask=0o022,  # a login's, whatever tests before have left
         )
         output = run.stdout + run.stderr
