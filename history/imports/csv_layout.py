@@ -109,7 +109,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
     lines = first_lines(file, encoding)
     if not lines:
         raise OperationError(f"{file} is empty")
-    delimiter = options.delimiter or _delimiter(lines)
+    delimiter = options.delimiter or delimiter_of(lines)
     try:
         rows = list(csv.reader(lines, delimiter=delimiter))
     except csv.Error as error:
@@ -202,7 +202,7 @@ def _encoding(file: Path) -> str:
     return next((name for bom, name in _BOMS if begin.startswith(bom)), "utf-8")
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def delimiter_of(lines: Sequence[str]) -> str:
     """The one that gives most lines the same number of fields, at least two."""
     best, most = ",", (0, 0)
     for delimiter in _DELIMITERS:

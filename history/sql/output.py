@@ -6,18 +6,19 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any
 
+from duckdb import ExpectedResultType
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from core.errors import PlantlogError
+from core.errors import OperationError, PlantlogError
 from core.formatting import wide
 from history.sql.session import Session
 
@@ -95,17 +96,38 @@ class Form:
 
 
 def answer(session: Session, query: str, form: Form) -> None:
-    """Run a query and print its rows. Raises OperationError or DatabaseError."""
-    with session.rows(query) as (columns, rows):
-        if form.as_csv:
-            write_csv(Answer(columns, rows))
-        elif form.as_json:
-            write_json(Answer(columns, rows))
-        else:
-            first = list(islice(rows, form.limit + 1 if form.limit else None))
-            show(Answer(columns, first[: form.limit or None]), 0, form.console)
-            if form.limit and len(first) > form.limit:
-                form.console.print("more rows (--limit 0 prints all)", style="dim")
+    """Run statements one after the other and print the rows of each. Raises OperationError or DatabaseError."""
+    statements = session.statements(query)
+    is_first = True
+    for number, statement in enumerate(statements, 1):
+        try:
+            with session.rows(statement) as (columns, rows):
+                if _has_rows(statement, columns):
+                    if not (is_first or form.as_json):
+                        form.console.print()
+                    _print(columns, rows, form)
+                    is_first = False
+        except OperationError as error:
+            raise OperationError(f"statement {number}: {error}" if len(statements) > 1 else str(error)) from error
+
+
+def _has_rows(statement: Any, columns: tuple[str, ...]) -> bool:
+    """Whether a statement answers with rows, and not with how many it changed."""
+    kinds = statement.expected_result_type
+    is_number = columns == ("Count",) and ExpectedResultType.CHANGED_ROWS in kinds
+    return ExpectedResultType.QUERY_RESULT in kinds and not is_number
+
+
+def _print(columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]], form: Form) -> None:
+    if form.as_csv:
+        write_csv(Answer(columns, rows))
+    elif form.as_json:
+        write_json(Answer(columns, rows))
+    else:
+        first = list(islice(rows, form.limit + 1 if form.limit else None))
+        show(Answer(columns, first[: form.limit or None]), 0, form.console)
+        if form.limit and len(first) > form.limit:
+            form.console.print("more rows (--limit 0 prints all)", style="dim")
 
 
 def prompt(session: Session, form: Form) -> None:

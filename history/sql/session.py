@@ -56,9 +56,12 @@ class Session:
 
     @contextmanager
     def rows(
-        self, query: str, parameters: Sequence[Any] = ()
+        self, query: str | Any, parameters: Sequence[Any] = ()
     ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
+        """Columns and rows of a query, or of one of :meth:`statements`; of several, of the last.
+
+        Raises OperationError or DatabaseError.
+        """
         with self._cursor(query, parameters) as cursor:
             yield tuple(column[0] for column in cursor.description or ()), self._fetched(cursor)
 
@@ -75,13 +78,33 @@ class Session:
                 table = table.set_column(index, field.name, _durations(table.column(index)))
         return table
 
+    def statements(self, query: str) -> list[Any]:
+        """The statements of a query, for :meth:`rows`. Raises OperationError if one of them is none."""
+        with self._limited():
+            statements: list[Any] = self._connection.extract_statements(query)
+        return statements
+
     def execute(self, query: str, parameters: Sequence[Any], ends_at: float) -> None:
         """Run a query without rows. ``ends_at``: when time is up, by time.monotonic, for several that share it."""
         with self._cursor(query, parameters, ends_at):
             pass
 
+    def add(self, tables: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+        """Add tables of Arrow and files. Raises OperationError."""
+        if not tables and not files:
+            return
+        from history.sql.own_tables import create, require_free  # noqa: PLC0415 (few sessions need it)
+
+        with self._limited():
+            names = self._work(self._connection.execute, load("duckdb")["select_names"]).fetchall()
+            require_free((*tables, *files), (name for (name,) in names))
+            for name, table in tables.items():
+                self._connection.register(name, table)
+            for name, file in files.items():
+                self._work(create, self._connection, name, file)
+
     @contextmanager
-    def _cursor(self, query: str, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
+    def _cursor(self, query: str | Any, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
         with self._limited(ends_at):
             yield self._work(self._connection.execute, query, parameters)
 
@@ -157,12 +180,15 @@ def opened(
     question: Question | None = None,
     executor: Executor | None = None,
     others: Mapping[str, Any] = MappingProxyType({}),
+    files: Mapping[str, Path] = MappingProxyType({}),
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
     are parts of, so that what is not samples is read once, and joins stay as they are written. ``executor``: computes
-    kernels, and ends with the session; None: the one of the limits. ``others``: further tables, of Arrow.
+    kernels, and ends with the session; None: the one of the limits. ``others``: further tables, of Arrow; ``files``:
+    of CSV or Parquet, which are read now, as no query can.
 
-    Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
+    Raises OperationError for limits that are none, files that can't be read and names that are taken, DatabaseError
+    where the database can't be reached.
     """
     scans = Scans()
     queries = load("duckdb")
@@ -177,8 +203,6 @@ def opened(
             stack.callback(end_executors)  # what reads does not wait for them
             source = SampleSource(reader, state, *executors, limits.threads)
             own_tables = tables(reader, source, scans, once=question is not None)
-        if taken := sorted(own_tables.keys() & others.keys()):
-            raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -192,15 +216,17 @@ def opened(
         except duckdb.Error as error:
             raise OperationError(f"--memory, --threads: {error}") from error
         stack.enter_context(connection)
-        for name, table in {**own_tables, **others}.items():
+        session = Session(connection, reader, scans.failures, limits)
+        for name, table in own_tables.items():
             connection.register(name, table)
         Functions(reader, source, scans.failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
             connection.execute(queries[section])
         if question is not None:
             connection.execute(question.macro)
+        session.add(others, files)
         connection.execute(queries["lock"])
-        yield Session(connection, reader, scans.failures, limits)
+        yield session
 
 
 def _end(executors: Sequence[Executor]) -> None:

@@ -89,6 +89,13 @@ def sql(
             help="Make the answer to a question of `ask`, with its options, a table. Can be repeated.",
         ),
     ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Make a file of yours, CSV or Parquet, a table. Only for engineers. Can be repeated.",
+        ),
+    ] = None,
     limit: Limit = 40,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
@@ -99,14 +106,15 @@ def sql(
     """Query samples, events and gaps of database and archive together, by DuckDB."""
     from core.process.scheduling import lower_priority
     from history.questions.ask import tables
-    from history.sql import output
+    from history.sql import output, own_tables
     from history.sql.session import opened
 
     lower_priority()  # ingest goes first
     form = output.Form(limit, as_csv, as_json, Console())
     limits = _limits(memory, threads, timeout)
     state = State.current()
-    with opened(state, limits, others=tables(state, answers or [], limits)) as session:
+    files = own_tables.parse(table or [])
+    with opened(state, limits, others=tables(state, answers or [], limits), files=files) as session:
         if query is None and sys.stdin.isatty():
             output.prompt(session, form)
         else:

@@ -3,12 +3,10 @@
 -- history/sql/sources/tables.py; what is defined nowhere here is a function of history/sql/functions.py.
 
 -- name: settings
--- Nothing is read but these tables, and nothing is written but temporary files.
 SET TimeZone = 'UTC';
 SET python_enable_replacements = false;
 SET autoinstall_known_extensions = false;
 SET autoload_known_extensions = false;
-SET enable_external_access = false;
 -- As PostgreSQL orders them: NULL is above all values.
 SET default_null_order = 'postgres';
 
@@ -270,5 +268,11 @@ LEFT JOIN (SELECT DISTINCT channel_id
 -- joins of the questions stay as they are written: what is on the right is kept in memory.
 SET disabled_optimizers = 'join_order,build_side_probe_side';
 
+-- name: select_names
+-- Names of tables and views.
+SELECT view_name FROM duckdb_views() WHERE NOT internal UNION SELECT table_name FROM duckdb_tables();
+
 -- name: lock
+-- From here on nothing is read but these tables, and nothing is written but temporary files.
+SET enable_external_access = false;
 SET lock_configuration = true;

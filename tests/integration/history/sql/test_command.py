@@ -54,6 +54,27 @@ async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
     await asyncio.to_thread(work)
 
 
+@pytest.mark.slow
+async def test_each_statement_has_its_result(plant: Maintained, tmp_path: Path) -> None:
+    (tmp_path / "lab.csv").write_text("batch,ph\na,7.1\nb,7.2\n")
+    (tmp_path / "bad.csv").write_text("batch,ph\na,7.1\nb\n")
+    queries = "CREATE TEMP VIEW low AS FROM lab WHERE ph < 7.2; FROM low; SELECT count(*) AS n FROM lab;"
+
+    def work() -> None:
+        table = ("--table", f"lab={tmp_path / 'lab.csv'}")
+        assert run(plant, *table, "--csv", queries).stdout == "batch,ph\na,7.1\n\nn\n2\n"
+        decoder, printed = json.JSONDecoder(), run(plant, *table, "--json", queries).stdout
+        first, end = decoder.raw_decode(printed)
+        assert [first, json.loads(printed[end:])] == [[{"batch": "a", "ph": 7.1}], [{"n": 2}]]
+        wrong = run(plant, *table, "--csv", f"FROM low; {queries}".replace("low;", "low LIMIT 'x';"))
+        assert wrong.stderr.startswith("plantlog: statement 1: "), wrong
+        wrong = run(plant, "--table", f"lab={tmp_path / 'bad.csv'}", "FROM lab")
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert wrong.stderr.startswith(f"plantlog: {tmp_path / 'bad.csv'}:3: line: found '1 fields'")
+
+    await asyncio.to_thread(work)
+
+
 async def test_prompt_goes_on_after_an_error(plant: Maintained) -> None:
     def work() -> tuple[int, str]:
         ours, theirs = pty.openpty()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from core.errors import OperationError
 from core.timestamps import begin
 from history.sql.session import opened
 from history.sql.sources.reader import ReaderConnection
@@ -147,11 +150,50 @@ async def test_events_that_were_dropped_come_from_the_archive(plant: Maintained)
 
 async def test_documented_queries_run(plant: Maintained) -> None:
     lines = [words for block in docs.blocks("sh") for words in docs.simple_commands(block.text)]
-    asking = [words for words in lines if words[:2] == ["./plantlog", "sql"] and "--with" not in words]
+    asking = [words for words in lines if words[:2] == ["./plantlog", "sql"] and not {"--with", "--table"} & {*words}]
     queries = [words[-1] for words in asking if "SELECT" in words[-1]]
     assert len(queries) == 2
     for query in queries:
         assert await rows_of(plant, query) == []
+
+
+async def test_documented_join_with_own_data(plant: Maintained, tmp_path: Path) -> None:
+    lines = [words for block in docs.blocks("sh") for words in docs.simple_commands(block.text)]
+    [command] = [words for words in lines if words[:2] == ["./plantlog", "sql"] and "--table" in words]
+    query = command[-1].replace("boilerhouse/boiler1/pressure", "unit/pressure")
+    query = query.replace("now() - INTERVAL 1 HOUR", f"TIMESTAMPTZ '{DAY}'")
+    at = begin(DAY, 5) + timedelta(seconds=2.5)
+    (tmp_path / "lab.csv").write_text(f"time,batch,ph\n{at.isoformat()},A17,7.1\n{DAY}T00:00:00,A16,6.9\n")
+
+    def work() -> list[Any]:
+        with opened(plant.site.plant.state, LIMITS, files={"lab": tmp_path / "lab.csv"}) as session:
+            found = []
+            for statement in session.statements(query):
+                with session.rows(statement) as (_, rows):
+                    found.append(list(rows))
+        return found
+
+    _, rows = await asyncio.to_thread(work)
+    assert rows == [(begin(DAY), "A16", 6.9, None, None), (at, "A17", 7.1, 40.02, timedelta(seconds=0.5))]
+
+
+@pytest.mark.parametrize("name", ["samples", "SAMPLES_named", "gap", "stored_samples", "gap_channel"])
+@pytest.mark.parametrize("is_file", [True, False])
+async def test_name_of_a_table_of_the_session_is_refused(
+    plant: Maintained, tmp_path: Path, name: str, is_file: bool
+) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_text("a\n1\n")
+    files, others = ({name: file}, {}) if is_file else ({}, {name: pa.table({"a": [1]})})
+
+    def work() -> None:
+        with (
+            pytest.raises(OperationError, match=f"table {name}: there is .* than channel, .*samples, samples_1h, "),
+            opened(plant.site.plant.state, LIMITS, files=files, others=others),
+        ):
+            pass
+
+    await asyncio.to_thread(work)
 
 
 @pytest.mark.parametrize(("name", "times"), [("timeline", 1), (None, 2)])

@@ -1,0 +1,134 @@
+"""Files that become tables of ``plantlog sql``: types of their columns, and errors that name file and line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from core.errors import OperationError
+from history.sql.own_tables import create, parse, require_free
+
+HEADER = "time,batch,ph\n"
+GOOD = "2026-03-09T10:00:00Z,a,7.1\n"
+
+
+def rows_of(file: Path) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+    """Types by column, and rows."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        create(connection, "lab", file)
+        relation = connection.sql("FROM lab")
+        return dict(zip(relation.columns, map(str, relation.types), strict=True)), relation.fetchall()
+
+
+def error_of(file: Path) -> str:
+    with pytest.raises(OperationError) as error:
+        rows_of(file)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "value"),
+    [
+        ("7,-12", "BIGINT", 7),
+        ("7.5,1e3,nan", "DOUBLE", 7.5),
+        ("0012,7", "VARCHAR", "0012"),
+        ("00.5,7", "VARCHAR", "00.5"),
+        ("true,False", "BOOLEAN", True),
+        (
+            "2026-03-09 10:00:00,2026-03-09T11:00:00+01:00",
+            "TIMESTAMP WITH TIME ZONE",
+            datetime(2026, 3, 9, 10, tzinfo=UTC),
+        ),
+        ("2026-03-09,2026-03-10", "TIMESTAMP WITH TIME ZONE", datetime(2026, 3, 9, tzinfo=UTC)),
+        ("7,n/a", "VARCHAR", "7"),
+        ("7,,8", "BIGINT", 7),
+    ],
+)
+def test_type_of_a_column_is_that_of_all_its_texts(tmp_path: Path, texts: str, kind: str, value: object) -> None:
+    file = tmp_path / "lab [1]*.csv"
+    file.write_text("x,empty\n" + "".join(f"{text},\n" for text in texts.split(",")))
+    types, rows = rows_of(file)
+    assert types == {"x": kind, "empty": "VARCHAR"}
+    assert rows[0] == (value, None)
+    assert len(rows) == texts.count(",") + 1
+
+
+def test_semicolons_decimal_commas_and_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_text('\ufeffzeit;"pH Wert"\r\n2026-03-09 10:00;7,25\r\n2026-03-09 11:00;7\r\n', newline="")
+    types, rows = rows_of(file)
+    assert types == {"zeit": "TIMESTAMP WITH TIME ZONE", "pH Wert": "DOUBLE"}
+    assert [value for _, value in rows] == [7.25, 7.0]
+
+
+def test_parquet_times_without_a_zone_are_in_utc(tmp_path: Path) -> None:
+    file = tmp_path / "lab.parquet"
+    time = datetime(2026, 3, 9, 10)
+    columns = {"time": pa.array([time], pa.timestamp("us")), "ph": [7.5], "s": pa.array([0], pa.timestamp("ns", "UTC"))}
+    pyarrow.parquet.write_table(pa.table(columns), file)
+    types, [(at, value, _)] = rows_of(file)
+    assert types["time"] == "TIMESTAMP WITH TIME ZONE"
+    assert (at, value) == (time.replace(tzinfo=UTC), 7.5)
+    file.write_bytes(file.read_bytes()[:-20])
+    assert str(file) in error_of(file)
+
+
+@pytest.mark.parametrize("before", [1, 30_000])
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("2026-03-09T10:05:00Z,b\n", "found '2 fields'; legal: 3 fields, as in the first line: time, batch, ph"),
+        ("2026-03-09T10:05:00Z,b,7,5\n", "found '4 fields'"),
+        ('2026-03-09T10:05:00Z,"b,7\n', "unterminated quote"),
+        (b"2026-03-09T10:05:00Z,caf\xe9,7\n", ""),
+    ],
+)
+def test_bad_line_is_named(tmp_path: Path, before: int, line: str | bytes, found: str) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_bytes((HEADER + GOOD * before).encode() + (line if isinstance(line, bytes) else line.encode()))
+    error = error_of(file)
+    assert error.startswith(f"{file}:{before + 2}: "), error
+    assert found in error
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("", ":1: line: found"),
+        ("time,Time\n1,2\n", ":1: header: found"),
+        ("time,\n1,2\n", ":1: header: found"),
+        ("\0\1\2", ":1: header: found"),
+    ],
+)
+def test_bad_header_is_named(tmp_path: Path, content: str, error: str) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_text(content)
+    assert f"{file}{error}" in error_of(file)
+
+
+def test_only_files_are_tables(tmp_path: Path) -> None:
+    assert "is not there" in error_of(tmp_path / "none.csv")
+    assert "is no file" in error_of(tmp_path)
+    for text in ("lab", "=lab.csv", "a b=lab.csv", "lab="):
+        with pytest.raises(OperationError, match="legal: NAME=FILE"):
+            parse([text])
+    with pytest.raises(OperationError, match="found twice"):
+        parse(["lab=a.csv", "lab=b.csv"])
+    assert parse(["lab=a=b.csv"]) == {"lab": Path("a=b.csv")}
+
+
+def test_taken_name_is_refused_with_those_that_are() -> None:
+    require_free(["lab"], ["samples", "gap"])
+    with pytest.raises(
+        OperationError, match="Samples: there is one of this name; choose another one than gap, samples"
+    ):
+        require_free(["Samples"], ["samples", "gap"])
+    with pytest.raises(OperationError, match="LAB: "):
+        require_free(["lab", "LAB"], ["samples"])
