@@ -54,11 +54,12 @@ import base64
 import hashlib
 import json
 import os
+import re
 import struct
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -285,6 +286,30 @@ def trusted_keys(keys: Sequence[Key], anchors: Sequence[str]) -> set[str]:
     for _ in ties:
         trusted |= {fingerprint for tie in ties if trusted & set(tie) for fingerprint in tie}
     return trusted
+
+
+def wrong_key(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[str] | None) -> str:
+    """Why none of the seals is by a trusted key, in words; empty: one of them is, or ``anchors`` is None."""
+    if anchors is None or not seals or {seal.key for seal in seals} & trusted_keys(keys, anchors):
+        return ""
+    signers = " and ".join(dict.fromkeys(f"key {seal.key[:16]}" for seal in seals))
+    trusted = " or ".join(f"key {hashlib.sha256(bytes.fromhex(public)).hexdigest()[:16]}" for public in anchors)
+    return (
+        f"WRONG KEY: signed by {signers}; {trusted}, which is trusted, does not vouch for it. Either this is the key "
+        "of another plant, or the seals are forged"
+    )
+
+
+def deposited_problem(seals: Sequence[Seal], deposited: str) -> str:
+    """Why seals are not those of which one has the deposited hash, or follows it; empty: they are.
+
+    Raises UnverifiableError if it is no hash.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", deposited.lower()):
+        raise UnverifiableError(f"--deposited: found {deposited!r}; legal: the 64 hexadecimal digits of a seal's hash")
+    if any(deposited.lower() in (seal.hash(), seal.previous) for seal in seals):
+        return ""
+    return f"no seal here has the deposited hash {deposited[:16]}…, or follows the one that has it"
 
 
 def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[str] | None) -> Iterator[str]:
@@ -820,16 +845,18 @@ class Verdict:
     differences: list[HourDifference]  # of the rows
     rows: int
     amended: list[Amendment]  # what later revisions of the seal have otherwise than the first one
+    wrong_key: str = ""  # why nobody can say who sealed it; the rest is compared with the seals all the same
+    missing: Sequence[str] = ()  # files of the day that are not beside this one
 
     @property
     def ok(self) -> bool:
         """Return whether everything is as sealed."""
-        return not self.problems and not self.differences
+        return not self.problems and not self.differences and not self.wrong_key
 
     @property
     def strictly_ok(self) -> bool:
-        """Whether, besides, no sealed row was deleted or amended without proof."""
-        return self.ok and all(amendment.proven for amendment in self.amended)
+        """Whether, besides, no sealed row was deleted or amended without proof, and no file is missing."""
+        return self.ok and not self.missing and all(amendment.proven for amendment in self.amended)
 
 
 def open_file(path: str) -> tuple[Any, SealBundle]:
@@ -863,6 +890,27 @@ def open_file(path: str) -> tuple[Any, SealBundle]:
     return file, bundle
 
 
+def verify_day(path: str, anchors: Sequence[str] | None, deposited: str | None = None) -> dict[str, Verdict]:
+    """Verdicts on an exported file and, where it has samples, on those of the day's events and gaps beside it.
+
+    ``deposited``: hash of a seal that a third party has. Raises UnverifiableError.
+    """
+    stem, is_parquet, _ = path.rpartition(".parquet")
+    is_samples = is_parquet and not stem.endswith((".events", ".gaps"))
+    others = [f"{stem}.{table}.parquet" for table in ("events", "gaps") if is_samples]
+    present = [other for other in others if os.path.exists(other)]  # noqa: PTH110
+    verdicts = {file: verify_file(file, anchors) for file in (path, *present)}
+    missing = [other for other in others if other not in present]
+    verdicts[path] = replace(verdicts[path], missing=missing)
+    seals = verdicts[path].bundle.seals
+    for file, verdict in verdicts.items():
+        if [seal.hash() for seal in verdict.bundle.seals] != [seal.hash() for seal in seals]:
+            verdict.problems.append(f"{file} has other seals than {path}: export both again")
+    if deposited is not None and (problem := deposited_problem(seals, deposited)):
+        verdicts[path].problems.append(problem)
+    return verdicts
+
+
 def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
     """Check signatures, digests and every row. ``anchors``: trusted public keys; None: any.
 
@@ -872,14 +920,15 @@ def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
 
     file, bundle = open_file(path)
     try:
-        problems = bundle.problems(anchors)
+        wrong = wrong_key(bundle.seals, bundle.keys, anchors)
+        problems = bundle.problems(None if wrong else anchors)
         if not bundle.parts:
             raise UnverifiableError(f"{path}: its seal is empty")
         check = {"samples": _samples, "events": _events, "gaps": _gaps}[bundle.table]
         rows = AmendedRows()
         differences = list(check(file, bundle, problems, rows))
         amended, unproven = amendments(bundle.differs, bundle.parts, bundle.rows, rows)
-        return Verdict(bundle, problems + unproven, differences, file.metadata.num_rows, amended)
+        return Verdict(bundle, problems + unproven, differences, file.metadata.num_rows, amended, wrong)
     except UnverifiableError as error:
         raise UnverifiableError(f"{path}: {error}") from error
     except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError, zlib.error) as error:
@@ -950,12 +999,23 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
             f"signed by key {bundle.seals[-1].key}, which is in the file: compare it with the plant's public key, "
             "or use --key"
         )
-    last = bundle.seals[-1] if bundle.seals else None
-    as_sealed = f"every row is as sealed (serial {last.serial}, revision {last.revision})" if last else ""
-    lines.append(
-        as_sealed if verdict.ok else f"NOT as sealed: {len(verdict.problems) + len(verdict.differences)} findings"
-    )
+    if bundle.seals:
+        lines.append(sealing(bundle.seals[-1]))
+    if findings := len(verdict.problems) + len(verdict.differences):
+        lines.append(f"NOT as sealed: {findings} findings")
+    elif verdict.wrong_key:
+        lines.append("every row is as these seals say")
+    elif bundle.seals:
+        last = bundle.seals[-1]
+        lines.append(f"every row is as sealed (serial {last.serial}, revision {last.revision})")
+    lines += [verdict.wrong_key] if verdict.wrong_key else []
+    lines += [f"not verified: {other} is not there" for other in verdict.missing]
     return "\n".join(lines)
+
+
+def sealing(seal: Seal) -> str:
+    """When a day was sealed, and its root, in words."""
+    return f"sealed at {_words(seal.sealed_at)}, root {seal.root}"
 
 
 def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
@@ -964,16 +1024,26 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
     return {
         "ok": verdict.ok, "file": path, "table": verdict.bundle.table, "day": verdict.bundle.day,
         "complete": verdict.bundle.complete, "rows": verdict.rows, "problems": verdict.problems,
-        "differences": differences, "amended": [asdict(amendment) for amendment in verdict.amended],
-        "seals": [seal.as_dict() for seal in verdict.bundle.seals],
+        "wrong_key": verdict.wrong_key or None, "differences": differences,
+        "amended": [asdict(amendment) for amendment in verdict.amended],
+        "seals": [seal.as_dict() for seal in verdict.bundle.seals], "missing": list(verdict.missing),
     }  # fmt: skip
 
 
+def report_of_day(verdicts: Mapping[str, Verdict], anchored: bool, in_json: bool) -> str:
+    """The verdicts of :func:`verify_day`, for people or in JSON: those of events and gaps in that of samples."""
+    if not in_json:
+        return "\n".join(report(path, verdict, anchored) for path, verdict in verdicts.items())
+    first, *others = (as_json(path, verdict) for path, verdict in verdicts.items())
+    return json.dumps({**first, "ok": all(v.ok for v in verdicts.values()), "beside": others}, indent=2)
+
+
 def main() -> int:
-    """Verify one file: 0 as sealed, 1 not, 2 cannot be verified here."""
+    """Verify the files of a day: 0 as sealed, 1 not, 2 cannot be verified here."""
     parser = argparse.ArgumentParser(description="Verify a Parquet file that plantlog exported.")
-    parser.add_argument("file")
+    parser.add_argument("file", help="NAME.parquet; NAME.events.parquet and NAME.gaps.parquet are verified with it")
     parser.add_argument("--key", help="the plant's public key in PEM form (plantlog evidence seal --public-key)")
+    parser.add_argument("--deposited", metavar="HASH", help="the hash of a seal that a third party has")
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
         "--strict", action="store_true", help="also exit with 1 if sealed rows were deleted, or amended without proof"
@@ -984,19 +1054,15 @@ def main() -> int:
         if arguments.key:
             with open(arguments.key, "rb") as file:  # noqa: PTH123
                 anchors = read_keys(file.read())
-        verdict = verify_file(arguments.file, anchors)
+        verdicts = verify_day(arguments.file, anchors, arguments.deposited)
     except (UnverifiableError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         print(f"{error}: run python3 -m pip install pyarrow cryptography", file=sys.stderr)
         return 2
-    print(
-        json.dumps(as_json(arguments.file, verdict), indent=2)
-        if arguments.json
-        else report(arguments.file, verdict, bool(arguments.key))
-    )
-    return 0 if (verdict.strictly_ok if arguments.strict else verdict.ok) else 1
+    print(report_of_day(verdicts, bool(arguments.key), arguments.json))
+    return 0 if all(v.strictly_ok if arguments.strict else v.ok for v in verdicts.values()) else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from history.archive.meanings import TEXT, Meanings
 from history.archive_days.verify import problems_of, read_bundle
 from history.codec.row_groups import TIME
 from history.seals.seal_store import chain_problems
-from history.standalone import Key, Seal, UnverifiableError, seal_problems
+from history.standalone import Key, Seal, UnverifiableError, seal_problems, wrong_key
 
 SAMPLES = pa.schema(
     [
@@ -98,6 +98,8 @@ class Archive:
         chain = [seals[serial] for serial in sorted(seals)]
         first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
         since_first = [seal for seal in chain if first is not None and seal.serial >= first.serial]
+        if wrong := wrong_key(since_first, list(keys.values()), anchors):
+            return [wrong]
         return chain_problems(since_first, None, from_first=False) + list(
             seal_problems(since_first, list(keys.values()), anchors)
         )

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from core.formatting import count
-from history.standalone import Amendment, HourDifference
+from history.standalone import Amendment, HourDifference, Seal, sealing
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class DayReport:
     notes: list[str] = field(default_factory=list)
     amended: list[Amendment] = field(default_factory=list)  # what later seals of the day have otherwise
     unsealed: list[str] = field(default_factory=list)  # samples of the day that no installation has sealed
+    seal: Seal | None = None  # its newest one
 
     @property
     def ok(self) -> bool:
@@ -66,6 +67,7 @@ class Report:
     chain: list[str] = field(default_factory=list)  # problems
     days: list[DayReport] = field(default_factory=list)
     not_verified: list[str] = field(default_factory=list)  # other installations, where none was chosen
+    wrong_key: str = ""  # why nobody can say who made the seals, in words
     next_seal: str = ""  # where there are no seals: of which day the first one will be, and when
 
     @property
@@ -76,7 +78,8 @@ class Report:
     @property
     def unexplained(self) -> list[str]:
         """Differences that nothing explains."""
-        return self.chain + [problem for day in self.days for problem in day.unexplained]
+        wrong = [self.wrong_key] if self.wrong_key else []
+        return wrong + self.chain + [problem for day in self.days for problem in day.unexplained]
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -95,27 +98,30 @@ class Report:
                 "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
                 "problems": day.problems, "differences": findings, "notes": day.notes,
                 "amended": [asdict(amendment) for amendment in day.amended], "unsealed": day.unsealed,
+                "seal": day.seal and day.seal.as_dict(),
             })  # fmt: skip
         return {
             "ok": self.ok, "installation": self.installation or None, "seals": self.seals, "anchored": self.anchored,
-            "chain": self.chain, "days": days, "not_verified": self.not_verified,
+            "wrong_key": self.wrong_key or None, "chain": self.chain, "days": days, "not_verified": self.not_verified,
         }  # fmt: skip
 
 
 def format_report(report: Report, limit: int) -> list[str]:
     """The report for people; ``limit``: findings to list of each day (0: all)."""
     prefix = f"{report.installation}: " if report.installation else ""
-    holds = "; chain and signatures hold" if report.seals and not report.chain else ""
+    holds = "; chain and signatures hold" if report.seals and not (report.chain or report.wrong_key) else ""
     next_seal = f"; {report.next_seal}" if report.next_seal else ""
     lines = [f"{prefix}{count(report.seals, 'seal')}{holds}{next_seal}"]
-    lines += [f"  {problem}" for problem in report.chain]
+    lines += [f"  {problem}" for problem in (report.wrong_key, *report.chain) if problem]
+    as_sealed = "as these seals say" if report.wrong_key else "as sealed"
     if not report.anchored and report.seals:
         lines.append(
             "  signatures were checked with the keys in the database alone: give --key, a public key kept elsewhere"
         )
     for day in report.days:
-        verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
+        verdict = as_sealed if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
         lines.append(f"{day.day} (revision {day.revision}): {verdict}; {count(day.samples, 'sample')} read")
+        lines += [f"  {sealing(day.seal)}"] if day.seal else []
         lines += [f"  {problem}" for problem in day.problems]
         listed = sorted(day.findings, key=lambda finding: bool(finding.explained))
         lines += [f"  {finding.describe()}" for finding in listed[: limit or None]]

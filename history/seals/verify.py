@@ -38,15 +38,18 @@ from history.standalone import (
     HourDifference,
     HourDigests,
     Seal,
+    UnverifiableError,
     amended_hours,
     amendments,
     compare,
+    deposited_problem,
     event_digests,
     gaps_digest,
     root,
     root_of,
     seal_problems,
     tagged_hash,
+    wrong_key,
 )
 from schema.queries import load
 
@@ -71,10 +74,13 @@ async def verify(
     day: date | None,
     patterns: Sequence[str],
     installation: str | None = None,
+    deposited: str | None = None,
 ) -> list[Report]:
     """Check chains, and one day or all of some channels or of all; a report for each chain.
 
     ``dsn``: the reader's. ``installation``: a plant or the beginning of an id; all; None: the state folder's.
+    ``deposited``: hash of a seal that one of the chains must have.
+
     Raises OperationError.
     """
     connection = await connect(dsn, "plantlog verify")
@@ -98,11 +104,24 @@ async def verify(
                 day_report.unsealed = await _unsealed(connection, day_report.day, scope, labels)
         if day is None and not patterns and state.dsn_file("owner").exists():
             reports[0].chain += await altered_files(state.dsn("owner"))
+        if deposited is not None:
+            reports[0].chain += await _deposited_problems(connection, chosen, deposited)
         if installation is None:
             reports[0].not_verified = [label for number, label in labels.items() if number != chosen[0].number]
         return reports
     finally:
         connection.terminate()
+
+
+async def _deposited_problems(
+    connection: asyncpg.Connection[Any], chains: Sequence[Chain], deposited: str
+) -> list[str]:
+    """A problem if the seal that a third party has the hash of is in none of the chains. Raises OperationError."""
+    try:
+        problems = [deposited_problem(await seals(connection, chain.number), deposited) for chain in chains]
+    except UnverifiableError as error:
+        raise OperationError(str(error)) from error
+    return problems[:1] if all(problems) else []
 
 
 async def _verify_chain(
@@ -118,7 +137,9 @@ async def _verify_chain(
     chain = await seals(connection, chosen.number)
     report = Report(chosen.label, len(chain), trusted is not None)
     report.chain = chain_problems(chain, ChainHead.load(state) if chosen.is_own else None)
-    report.chain += seal_problems(chain, await stored_keys(connection, chosen.number), trusted)
+    keys = await stored_keys(connection, chosen.number)
+    report.wrong_key = wrong_key(chain, keys, trusted)
+    report.chain += seal_problems(chain, keys, None if report.wrong_key else trusted)
     by_day: dict[date, list[Seal]] = {}
     for seal in chain:
         by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
@@ -165,7 +186,7 @@ async def _verify_day(
     trusted: Sequence[str] | None,
 ) -> DayReport:
     seal, day = sealed.seals[-1], sealed.day
-    report = DayReport(day, seal.revision, 0, list(sealed.problems))
+    report = DayReport(day, seal.revision, 0, list(sealed.problems), seal=seal)
     digests_match_root = True
     for signed, parts in zip(sealed.seals, sealed.parts, strict=True):
         if root_of(signed, parts, sealed.rows).hex() != signed.root:

@@ -114,7 +114,8 @@ def verify(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="DAY|rollups|FILE", help="Day, the rollups, or an exported file. Default: all sealed days."
+            metavar="DAY|rollups|FILE",
+            help="Day, the rollups, or an exported file, with events and gaps beside it. Default: all sealed days.",
         ),
     ] = None,
     channel: Channels = None,
@@ -130,6 +131,9 @@ def verify(
     ] = None,
     until: Annotated[
         datetime | None, typer.Option("--to", metavar="TIME", help="End of the range. Only for rollups.")
+    ] = None,
+    deposited: Annotated[
+        str | None, typer.Option(metavar="HASH", help="Hash of a seal that a third party has: the chain must have it.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
@@ -148,10 +152,10 @@ def verify(
     if since is not None or until is not None:
         raise OperationError("--from and --to apply to `plantlog evidence verify rollups` only")
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
-        _verify_file(state, what, key, as_json, strict)
+        _verify_file(state, what, key, deposited, as_json, strict)
         return
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
-    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation))
+    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation, deposited))
     if as_json:
         written = [report.as_json() for report in reports]
         typer.echo(json.dumps(written if installation == "all" else written[0], indent=2))
@@ -178,18 +182,17 @@ def _utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _verify_file(state: State, path: str, key: Path | None, as_json: bool, strict: bool) -> None:
+def _verify_file(state: State, path: str, key: Path | None, deposited: str | None, as_json: bool, strict: bool) -> None:
     from history import standalone
     from history.seals.keys import trust_anchors
 
     trusted = trust_anchors(state, key)
     try:
-        verdict = standalone.verify_file(path, trusted)
+        verdicts = standalone.verify_day(path, trusted, deposited)
     except standalone.UnverifiableError as error:
         raise OperationError(str(error)) from error
-    report = standalone.as_json(path, verdict)
-    typer.echo(json.dumps(report, indent=2) if as_json else standalone.report(path, verdict, trusted is not None))
-    if not (verdict.strictly_ok if strict else verdict.ok):
+    typer.echo(standalone.report_of_day(verdicts, trusted is not None, as_json))
+    if not all(verdict.strictly_ok if strict else verdict.ok for verdict in verdicts.values()):
         raise typer.Exit(1)
 
 

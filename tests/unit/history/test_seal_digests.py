@@ -24,7 +24,7 @@ from history import standalone
 from history.archive.parquet_writers import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from history.reading.reader import hour_digests
 from history.seals.receipts import encode_mask
-from history.seals.report import DayReport, Finding, Report
+from history.seals.report import DayReport, Finding, Report, format_report
 from history.seals.seal_store import chain_problems
 from history.standalone import (
     AmendedRows,
@@ -39,6 +39,7 @@ from history.standalone import (
     UnverifiableError,
     amendments,
     canonical_bytes,
+    deposited_problem,
     gaps_digest,
     misnamed,
     row_bytes,
@@ -46,6 +47,7 @@ from history.standalone import (
     seal_problems,
     tagged_hash,
     trusted_keys,
+    wrong_key,
 )
 
 DAY = date(2026, 3, 9)
@@ -222,6 +224,39 @@ def test_a_report_lists_what_nothing_explains() -> None:
     ]
     assert not report.ok
     assert Report("", 1, True, [], [DayReport(DAY, 0, 12, [], [Finding(added, "late data")])]).ok
+
+
+def test_wrong_key_is_no_difference_of_rows() -> None:
+    key, other = _Signing(), _Signing()
+    chain = [key.seal(1, "0" * 64)]
+    chain.append(key.seal(2, chain[0].hash()))
+    keys = [Key(key.public, 0)]
+    assert [wrong_key(chain, keys, anchors) for anchors in (None, [key.public], [other.public, key.public])] == [""] * 3
+    wrong = wrong_key(chain, keys, [other.public])
+    assert wrong.startswith(
+        f"WRONG KEY: signed by key {keys[0].fingerprint[:16]}; key {Key(other.public, 0).fingerprint[:16]}"
+    )
+    day = DayReport(DAY, 0, 12, seal=chain[1])
+    report = Report("", 2, True, wrong_key=wrong, days=[day])
+    assert format_report(report, 0) == [
+        "2 seals", f"  {wrong}", "2026-03-09 (revision 0): as these seals say; 12 samples read",
+        f"  sealed at 1970-01-01T00:00:00Z, root {chain[1].root}",
+    ]  # fmt: skip
+    assert not report.ok
+    assert report.as_json()["wrong_key"] == wrong
+
+
+def test_deposited_hash_is_that_of_a_seal_or_of_the_one_before() -> None:
+    key = _Signing()
+    chain = [key.seal(1, "0" * 64)]
+    chain += [key.seal(2, chain[0].hash())]
+    chain += [key.seal(3, chain[1].hash())]
+    assert deposited_problem(chain, chain[0].hash().upper()) == ""
+    assert deposited_problem(chain[2:], chain[1].hash()) == ""
+    assert "no seal here has the deposited hash" in deposited_problem(chain[2:], chain[0].hash())
+    for text in ("", "abc", "g" * 64, "0" * 65):
+        with pytest.raises(UnverifiableError, match="legal: the 64 hexadecimal digits"):
+            deposited_problem(chain, text)
 
 
 def test_unsigned_key_rotation_is_refused() -> None:

@@ -104,7 +104,7 @@ def test_verification_needs_the_plants_key(archive: str, key: Path, tmp_path: Pa
     assert raised(archive, verify=True) == "key: found none; legal: the plant's public key, which verify requires"
     foreign = tmp_path / "foreign.pem"
     foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
-    assert "which no trusted key vouches for" in raised(archive, verify=True, key=foreign)
+    assert "WRONG KEY: signed by key " in raised(archive, verify=True, key=foreign)
     foreign.write_text("nothing")
     assert "key: not a public key in PEM format" in raised(archive, verify=True, key=foreign)
 

@@ -39,7 +39,23 @@ async def test_seal_export_and_verify_commands(plant: SealedPlant, tmp_path: Pat
     exported = await run(plant, "evidence", "export", "2026-03-10", "--to", str(path), "--with-verifier")
     assert exported.code == 0, exported.err
     assert f"{path}: 480 rows, " in exported.out
-    assert (await run(plant, "evidence", "verify", str(path))).code == 0
+    of_day = await run(plant, "evidence", "verify", str(path))
+    assert of_day.code == 0
+    assert re.findall(r": (\w+) of 2026-03-10, ([\d,]+) rows$", of_day.out, re.MULTILINE) == [
+        ("samples", "480"), ("events", "0"), ("gaps", "0"),
+    ]  # fmt: skip
+    seals = json.loads(sealed.out)
+    assert of_day.out.count(f" UTC, root {seals[1]['root']}\n".replace(" UTC", "Z")) == 3
+    assert f"Z, root {seals[2]['root']}\n" in verified.out
+    for what in ((), (str(path),)):
+        for deposited, code in ((seals[0]["hash"], 0), ("0" * 63 + "1", 1)):
+            done = await run(plant, "evidence", "verify", *what, "--deposited", deposited)
+            assert (done.code, "no seal here has the deposited hash" in done.out) == (code, bool(code)), done.out
+        assert "legal: the 64 hex" in (await run(plant, "evidence", "verify", *what, "--deposited", "0")).err
+    path.with_suffix(".gaps.parquet").unlink()
+    less = await run(plant, "evidence", "verify", str(path))
+    assert (less.code, f"not verified: {path.with_suffix('.gaps.parquet')} is not there" in less.out) == (0, True)
+    assert (await run(plant, "evidence", "verify", str(path), "--strict")).code == 1
     await plant.owner.execute("DELETE FROM plant.samples_raw WHERE time = $1", begin(DAY, 29))
     wrong = await run(plant, "evidence", "verify", "2026-03-10", "--json")
     assert wrong.code == 1
