@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from core.errors import SpoolError
 from ingest.appender import Appender, Notes
+from ingest.notes import Note
 
 Shutdown: TypeAlias = Literal["stopped", "killed"]
 
@@ -23,12 +24,12 @@ _IDLE_SECONDS = 1.0  # a source without samples is noted this often at most
 
 
 class Downtime:
-    """The notes ``heard:ID`` and ``stopped:ID`` (µs) of one source."""
+    """The notes of one source on when it was last seen, and stopped (µs)."""
 
     def __init__(self, source_id: int, spool: Appender) -> None:
         self._spool = spool
-        self._last_seen_note = f"heard:{source_id}"
-        self._stopped_note = f"stopped:{source_id}"
+        self._last_seen_note = Note.LAST_SEEN.of(source_id)
+        self._stopped_note = Note.STOPPED.of(source_id)
         self._written = float("-inf")  # monotonic s
 
     def interruption(self) -> tuple[int, Shutdown] | None:

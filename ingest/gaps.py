@@ -22,6 +22,7 @@ from core.errors import SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.channel_map import ChannelMap, from_ranges, group_indices, to_ranges
+from ingest.notes import Note
 from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
@@ -61,18 +62,18 @@ class Gaps:
     def __init__(self, status: SourceStatus, spool: Appender) -> None:
         self._status = status
         self._spool = spool
-        self._open_note = f"gaps:{status.source_id}"
+        self._open_note = Note.OPEN_GAPS.of(status.source_id)
         self._open: ChannelMap[_OpenGap] = ChannelMap()
         self._open.update(_decode(spool.notes.get(self._open_note, "[]")))
         self._closed: ChannelMap[_ClosedGap] = ChannelMap()  # the last one of each channel
-        self._closed_note = f"closed-gap:{status.source_id}"  # that of the source as a whole
+        self._closed_note = Note.CLOSED_GAP.of(status.source_id)  # that of the source as a whole
         if self._closed_note in spool.notes:
             end, *gap = json.loads(spool.notes[self._closed_note])
             self._closed.update([(_ClosedGap(_OpenGap(*gap), end), _ids(None))])
-        self._repeated_note = f"clock-set:{status.source_id}"
+        self._repeated_note = Note.REPEATED_TIMES.of(status.source_id)
         # Times (from, to) that come a second time
         self._repeated: list[int] | None = json.loads(spool.notes.get(self._repeated_note, "null"))
-        self._revision_note = f"gaps-said:{status.source_id}"  # a key that spools have
+        self._revision_note = Note.GAP_REVISION.of(status.source_id)
         self._revision = int(spool.notes.get(self._revision_note, 0))  # µs: the next record gets a later revision
         self._unwritten: list[Gap] = []
         self.opened = 0  # how many gaps were opened or recorded by this process

@@ -16,6 +16,7 @@ from core import metrics
 from core.batch import Event, EventBatch
 from core.timestamps import now_us
 from ingest.appender import Appender
+from ingest.notes import Note
 
 NO_VERSIONS: Mapping[Any, int] = MappingProxyType({})
 
@@ -40,7 +41,7 @@ class ChannelVersions:
         self._source = source
         self._source_id = source_id
         self._spool = spool
-        self._note = f"versions:{source_id}"
+        self._note = Note.VERSIONS.of(source_id)
         notes = json.loads(spool.notes.get(self._note, "{}"))
         self._durable = {int(channel): _ReadVersion(*read) for channel, read in notes.items()}  # by channel id
         self._started: dict[int, tuple[_ReadVersion, int]] = {}  # channel id → by what, since µs; not on disk yet

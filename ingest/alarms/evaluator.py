@@ -30,6 +30,7 @@ from ingest.alarms.counter_resets import CounterResets
 from ingest.alarms.limits import limits_of
 from ingest.alarms.state import Alarm, summary
 from ingest.appender import Appender, Notes
+from ingest.notes import Note
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class AlarmEvaluator:
         self._unsaved: set[AlarmChannel] = set()  # channels whose note on disk is outdated
         self._last_check = now_us()
         self._counters = CounterResets((), {})
-        self._counters_note = f"counters:{source_id}"
+        self._counters_note = Note.COUNTERS.of(source_id)
         self._counters_noted = -math.inf  # s, monotonic
         self.columns: AlarmColumns | None = None
         states = {checkpoint.channel_of(note): text for note, text in spool.notes.items()}

@@ -23,6 +23,7 @@ from core import metrics
 from core.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
 from core.errors import SpoolError
 from ingest.appender import Appender, Notes
+from ingest.notes import Note
 from ingest.push.line_protocol import Precision
 
 _MAX_BODIES = 1024  # kept for a source
@@ -60,7 +61,7 @@ class Arrivals:
         self._source = source
         self._spool = spool
         self._prefix = f"push:{source_id}:body:"
-        self._note = f"push:{source_id}:arrived"  # µs, the last arrival time that was assigned
+        self._note = Note.PUSH.of(source_id, "arrived")  # µs, the last arrival time that was assigned
         self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), read_clocks)
         now = time.monotonic()
         self._bodies: OrderedDict[str, _SeenBody] = OrderedDict(

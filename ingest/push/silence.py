@@ -16,6 +16,7 @@ from core.timeouts import sleep_overrun
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.gaps import Gaps
+from ingest.notes import Note
 from ingest.status import RecordedState, SourceStatus
 
 _CHECK_SECONDS = 1.0  # between two checks, which also measure how long this process did not run
@@ -30,7 +31,7 @@ class Silence:
         self._spool = spool
         self.gaps = Gaps(status, spool)
         self._recorded_state = RecordedState(status)
-        self._note = f"push:{status.source_id}:newest"
+        self._note = Note.PUSH.of(status.source_id, "newest")
         self._newest = int(spool.notes.get(self._note, 0))  # µs, of all samples that were not in the future; 0: none
         self._since = now_us()
         self._active_at = time.monotonic()

@@ -20,6 +20,7 @@ from core.database import connected, database_errors
 from core.errors import DatabaseError, OperationError
 from core.paths import State
 from ingest.gaps import open_gaps_note
+from ingest.notes import Note
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.spool.file import connect as open_spool
 from ingest.spool.file import read_notes, write_notes
@@ -183,11 +184,11 @@ def _notes(
     source: int, newest: int | None, gaps: list[tuple[int | None, int, str, str]], before: dict[str, str]
 ) -> dict[str, str]:
     """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/subscription``)."""
-    notes = {f"gaps:{source}": open_gaps_note(gaps)}
+    notes = {Note.OPEN_GAPS.of(source): open_gaps_note(gaps)}
     for name, value in before.items():
-        if newest is not None and name == f"heard:{source}":
+        if newest is not None and name == Note.LAST_SEEN.of(source):
             notes[name] = str(max(int(value), newest))
-        elif newest is not None and name.startswith(f"opcua:{source}:"):
+        elif newest is not None and name.startswith(Note.OPCUA.of(source) + ":"):
             tracker = SequenceTracker.read(value)
             notes[name] = SequenceTracker(tracker.first, max(tracker.complete_to, newest)).note()
     return notes

@@ -14,6 +14,7 @@ from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
+from ingest.notes import Note
 from ingest.spool.append import Spool
 from ingest.spool.metadata import SourceLocks
 from ingest.status import SourceStatus
@@ -52,7 +53,7 @@ def _read_to(source_id: int, spool: Appender, downtime: Downtime) -> int | None:
     """Time (µs) up to which a source was read, not before its last sample; None: not at all, or it pushes."""
     interruption = downtime.interruption()
     noted = [] if interruption is None else [interruption[0]]
-    if f"opcua:{source_id}" in spool.notes:
+    if Note.OPCUA.of(source_id) in spool.notes:
         # Imports asyncua: 0.3 s and 30 MB that no other kind needs.
         from ingest.opcua.subscription.subscription_state import decode_state  # noqa: PLC0415
 

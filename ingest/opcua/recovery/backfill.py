@@ -27,6 +27,7 @@ from core.status_codes import BAD
 from core.timestamps import now_us
 from ingest.appender import Appender, until_durable
 from ingest.gaps import Gaps
+from ingest.notes import Note
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.decode.structures import Structures
 from ingest.opcua.recovery.history import BOUND_NOT_FOUND, NO_DATA, read_history, server_start
@@ -63,7 +64,7 @@ class Backfill:
         self._backfill_spool = backfill_spool
         self._gaps = gaps
         self._versions = versions
-        self._note = f"backfill:{status.source_id}"
+        self._note = Note.BACKFILL.of(status.source_id)
         self._pending: list[PendingGap] = [
             (start, end, reason, channels)
             for start, end, reason, channels in json.loads(spool.notes.get(self._note, "[]"))

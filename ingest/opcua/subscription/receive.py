@@ -19,6 +19,7 @@ from ingest.appender import Appender, Notes, until_durable
 from ingest.channel_map import from_ranges, to_ranges
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
+from ingest.notes import Note
 from ingest.opcua.decode.data_change import portions
 from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
@@ -78,7 +79,7 @@ class Receiver:
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_rules = PLAIN  # how this session's server sends values
         self._overflows = Overflows(status, gaps)
-        self._clocks_note = f"clocks:{status.source_id}"
+        self._clocks_note = Note.CLOCKS.of(status.source_id)
         self.clocks = ClockSkew(tags.source.skew_limit, note=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
         self._downtime = downtime
@@ -90,7 +91,7 @@ class Receiver:
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
         self._undecodable = UndecodableNotifications(status, gaps)
         self._noted_repeats = 0  # number of channels in the note
-        self._repeats_note = f"repeats:{status.source_id}"
+        self._repeats_note = Note.REPEATS.of(status.source_id)
         repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
         self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), newest)
         self.moves = Moves(gaps)

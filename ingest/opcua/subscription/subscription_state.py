@@ -18,6 +18,7 @@ from core.errors import SourceError
 from core.opcua.namespaces import Namespaces
 from core.opcua.service import Operations
 from ingest.appender import Notes
+from ingest.notes import Note
 from ingest.opcua.decode.members import MemberChannel
 from ingest.opcua.decode.structures import Structures
 from ingest.opcua.subscription.sequence import SequenceTracker
@@ -183,7 +184,7 @@ class SubscriptionState:
 
 def note_name(source_id: int, subscription: Subscription) -> str:
     """Name of the note with the progress of a subscription."""
-    return f"opcua:{source_id}:{subscription.id}"
+    return Note.OPCUA.of(source_id, subscription.id)
 
 
 def encode_state(source_id: int, server: Server, state: SubscriptionState, before: Mapping[str, str]) -> Notes:
@@ -204,15 +205,15 @@ def encode_state(source_id: int, server: Server, state: SubscriptionState, befor
         ],
     }
     tracker = {note_name(source_id, s): s.tracker.note() for s in state.subscriptions.values()}
-    obsolete = {n: None for n in before if n.startswith(f"opcua:{source_id}:") and n not in tracker}
-    return {f"opcua:{source_id}": json.dumps(saved), **tracker, **obsolete}
+    obsolete = {n: None for n in before if n.startswith(Note.OPCUA.of(source_id) + ":") and n not in tracker}
+    return {Note.OPCUA.of(source_id): json.dumps(saved), **tracker, **obsolete}
 
 
 def decode_state(
     source_id: int, addresses: Container[str], notes: Mapping[str, str]
 ) -> tuple[SubscriptionState, Server]:
     """The saved state, and the server that has the subscriptions; without address: none of ``addresses``."""
-    saved = json.loads(notes.get(f"opcua:{source_id}", "{}"))
+    saved = json.loads(notes.get(Note.OPCUA.of(source_id), "{}"))
     owner = saved.get("address", "")
     owner = owner if owner in addresses else ""
     state = SubscriptionState()
@@ -221,7 +222,7 @@ def decode_state(
         state.definitions = {int(channel): meaning for channel, meaning in saved.get("read", {}).items()}
     state.handles = saved.get("handles", 0)
     for s in saved.get("subscriptions", ()):
-        tracker = SequenceTracker.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
+        tracker = SequenceTracker.read(notes.get(Note.OPCUA.of(source_id, s["id"]), "1 0"))
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
         events = {node: EventItem(*item) for node, item in s.get("events", {}).items()}
         state.subscriptions[s["id"]] = Subscription(
