@@ -34,10 +34,10 @@ from tests.database import Database, add_channels, add_sources
 from tests.integration.ingest.test_spool_disk import LIMIT, Disk, disk, run, samples
 from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
-from tests.spooling import drained, spooled
+from tests.spooling import drained, machine_disk, spooled
 from tests.waiting import PATIENCE, until
 
-__all__ = ["disk"]
+__all__ = ["disk", "machine_disk"]
 
 MIB = 1024**2
 BAD = 0x80050000
@@ -165,9 +165,11 @@ _KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from core.config.model import SpoolOptions, WriterOptions
-from ingest.journal.journal import Journal
+from ingest.journal import journal
 from ingest.writer.writer import Writer
 
+journal._LEFT_FREE = 0.0  # of the machine's disk
+Journal = journal.Journal
 append = Journal.append
 def killed(self, batches):
     if {after}:

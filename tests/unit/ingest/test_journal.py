@@ -23,6 +23,9 @@ from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, encode
 from ingest.spool.segments import segment, segments
 from tests.samples import T0, batch, count_batch
+from tests.spooling import machine_disk
+
+__all__ = ["machine_disk"]
 
 MIB = 1024**2
 HOUR = 3_600_000_000  # µs
