@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -84,10 +85,11 @@ async def test_samples_of_the_holder_count(database: Database, tmp_path: Path) -
 
 @pytest.mark.parametrize("lost", ["writer", "disk"])
 async def test_a_take_over_leaves_no_hole(database: Database, tmp_path: Path, lost: str) -> None:
+    """On a busy machine, a holder may be starved until it loses the lease: then there are more of them."""
     async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 30)
-        await until_stored(database, device.polls[1][0])
+        await until(lambda: stored(database))
         first.kill()
         if lost == "disk":
             await device.end(1)
@@ -102,11 +104,15 @@ async def test_a_take_over_leaves_no_hole(database: Database, tmp_path: Path, lo
         await device.end(2)
         await until_stored(database, device.polls[2][-1])
         times = await stored(database)
-        own, others = set(device.polls[2]), set(device.polls[1])
-        assert set(times) <= own | others
-        last = max(set(times) & others)
-        assert len([time for time in times if time < last and time in own]) <= 2
-        assert {time for time in own if time > last} <= set(times)
+        [(taken,)] = await rows(database, "SELECT token FROM plant.writer_lease")  # how often
+        reader = {time: number for number, polls in device.polls.items() for time in polls}
+        switches = 0
+        for time, following in pairwise(times):
+            switches += reader[time] != reader[following]
+            missed = [poll for poll in device.polls[reader[following]] if time < poll < following]
+            assert not missed, "what follows is the next poll of the one who made it"
+        assert taken > 1
+        assert switches <= 5 * taken, "a poll or two of each are beside the other's, and no more"
 
 
 async def test_gap_of_the_holder_is_filled_by_the_standby(
