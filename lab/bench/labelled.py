@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -50,6 +51,7 @@ NAMES = (
 _FIRST_ROWS = 10  # of an answer, as a screen shows them
 _EARLY = 2  # samples that a time may be before the event
 _CALM_WINDOWS = 20
+_AT_ONCE = 4  # questions
 _DAY_US = 86_400_000_000
 _KEPT_VARIANCE = 0.9  # of the components of a PCA
 _ALARM_ROWS = 3  # in a row above the limit
@@ -72,7 +74,7 @@ class Finding:
     onset: float | None  # samples from the begin of the event to the first time within it
     rank: int | None  # of the first channel of the cause among those of the answer
     has_cause: bool  # whether the cause is known
-    cpu_seconds: float
+    cpu_seconds: float  # mean of the question over the project
     error: str
 
 
@@ -107,8 +109,10 @@ def measure(
             for question in asked:
                 options = of_project[0].project.tuned.get(question) if tuned else None
                 for kind, chosen in (("default", {}), *([("tuned", options)] if options else [])):
-                    findings += _findings(state, of_project, question, kind, chosen, halves)
-                progress(f"{name}: {question} was asked")
+                    added = _findings(state, of_project, question, kind, chosen, halves)
+                    n, calm_rows = sum(one.found for one in added), sum(one.rows for one in added if not one.event)
+                    progress(f"{name}: {question} ({kind}) found {n} events, and {calm_rows} rows in calm windows")
+                    findings += added
     return findings
 
 
@@ -160,7 +164,7 @@ def _findings(
     kind: str,
     options: Mapping[str, Any],
     halves: Sequence[str],
-) -> Iterable[Finding]:
+) -> list[Finding]:
     events = [(one, event) for one in recordings for event in one.events if half_of(event) in halves]
     windows = [(one, span) for one in recordings for span in one.calm_windows()]
     chosen = np.unique(np.linspace(0, len(windows) - 1, _CALM_WINDOWS).round().astype(int)).tolist()
@@ -168,21 +172,23 @@ def _findings(
         *((one, event, window(event, one.project.calm_us)) for one, event in events),
         *((windows[index][0], None, windows[index][1]) for index in chosen),
     ]
-    for recording, event, span in cases:
-        started, error, rows = _cpu_seconds(), "", list[Row]()
+
+    def ask_about(case: tuple[Recording, Event | None, Span]) -> tuple[list[Row], str]:
+        recording, _, span = case
+        if question == PCA:
+            return alarm(recording, recordings, span), ""
+        since, until = map(timestamp, span)
         try:
-            if question == PCA:
-                rows = alarm(recording, recordings, span)
-            else:
-                since, until = map(timestamp, span)
-                answer = ask(
-                    question, since=since, until=until, channels=[f"{recording.unit}/*"], state=state, **options
-                )
-                rows = answer_rows(answer, f"{recording.unit}/")
+            answer = ask(question, since=since, until=until, channels=[f"{recording.unit}/*"], state=state, **options)
         except OperationError as problem:
-            error = str(problem)
-        cpu = _cpu_seconds() - started
-        yield judged(recording, event, span, question, kind, rows, cpu, error)
+            return [], str(problem)
+        return answer_rows(answer, f"{recording.unit}/"), ""
+
+    started = _cpu_seconds()
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        answers = list(threads.map(ask_about, cases))
+    cpu = (_cpu_seconds() - started) / len(cases)
+    return [judged(*case, question, kind, rows, cpu, error) for case, (rows, error) in zip(cases, answers, strict=True)]
 
 
 def _cpu_seconds() -> float:

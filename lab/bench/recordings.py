@@ -49,7 +49,7 @@ class Project:
     calm: float  # s of usual operation before an event
     onset: bool = True  # whether labels begin when events do
     discrete: str = ""  # beginning of the names of discrete channels
-    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # channels by the beginning of an event's name
+    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # channels by event, or by a group of them
     events: Mapping[str, Sequence[str]] = field(default_factory=dict)  # first and last time, if files have no labels
     tuned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # options by question
 
@@ -60,7 +60,7 @@ class Project:
 
     def causes_of(self, event: str) -> tuple[str, ...]:
         """The channels in which an event begins, as far as it is known."""
-        return next((tuple(channels) for name, channels in self.causes.items() if event.startswith(name)), ())
+        return tuple(self.causes.get(event) or self.causes.get(event.partition("/")[0]) or ())
 
 
 @dataclass(frozen=True, slots=True)
