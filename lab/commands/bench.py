@@ -146,7 +146,10 @@ def labelled(
     with _folder() as place:
         findings = labelled.measure(place, folder, names, asked, tuned, halves, _print_progress)
     shown = [tables.labelled(findings), *([tables.events(findings)] if details else [])]
-    _output({"findings": [asdict(finding) for finding in findings]}, shown, as_json, file)
+    published = {name: projects()[name].published for name in names}
+    _output({"published": published, "findings": [asdict(one) for one in findings]}, shown, as_json, file)
+    for name, text in published.items():
+        _print_progress(f"{name}, published: {text}")
     for line in dict.fromkeys(f"{finding.question}: {finding.error}" for finding in findings if finding.error):
         _print_progress(line)
 
