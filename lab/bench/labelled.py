@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from core.batch import Float64s, Int64s
 from core.database import connected
-from core.errors import OperationError
+from core.errors import PlantlogError
 from core.paths import State
 from core.samples import Samples
 from core.timestamps import microseconds, timestamp
@@ -180,7 +180,7 @@ def _findings(
         since, until = map(timestamp, span)
         try:
             answer = ask(question, since=since, until=until, channels=[f"{recording.unit}/*"], state=state, **options)
-        except OperationError as problem:
+        except PlantlogError as problem:
             return [], str(problem)
         return answer_rows(answer, f"{recording.unit}/"), ""
 
