@@ -78,7 +78,7 @@ class ChartRequest:
         found = {}
         for panel in dashboard.panels():
             for query in dashboard.panel(panel["id"]):
-                if "chart_steps" in query.sql:
+                if "chart_steps" in query.sql or "chart_values" in query.sql:
                     found[f"{panel['title']} {query.ref}"] = await self._answer(query.sql)
         return found
 
