@@ -85,26 +85,6 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def as_owner_of(folder: Path) -> Iterator[None]:
-    """Let root make files for the owner of ``folder``, whose processes have to read and write them.
-
-    It holds for all threads of this process: for short commands only.
-    """
-    owner = folder.stat()
-    if os.geteuid() != 0 or owner.st_uid == 0:
-        yield
-        return
-    group = os.getegid()
-    os.setegid(owner.st_gid)
-    os.seteuid(owner.st_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(group)
-
-
-@contextmanager
 def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock of ``folder``, which is created if it is missing; wait while another process holds it.
 

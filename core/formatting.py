@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -20,6 +21,12 @@ def count(n: int, noun: str) -> str:
 def change(n: int, noun: str) -> str:
     """Difference and noun: ``+1 sample``, ``-2 samples``."""
     return ("-" if n < 0 else "+") + count(abs(n), noun)
+
+
+def names_text(names: Sequence[str], most: int = 10) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 def age(seconds: float) -> str:

@@ -31,7 +31,7 @@ class Deployment:
         return self.channels is not None or self.port is not None
 
     def save(self, state: State) -> None:
-        """Keep it in the state folder."""
+        """Save the deployment in the state folder."""
         write_atomically(state.run / "deployment.json", json.dumps({**asdict(self), "config": str(self.config)}))
 
     @classmethod
@@ -51,7 +51,7 @@ class Running:
     stopped_at: int | None = None  # µs, when `plantlog down` stopped it; None: it runs, or was not stopped
 
     def save(self, state: State) -> None:
-        """Keep it in the state folder."""
+        """Save what runs in the state folder."""
         content = {**asdict(self), "health": self.health.model_dump()}
         write_atomically(state.run / "running.json", json.dumps(content))
 

@@ -12,7 +12,7 @@ from core.config.sources import INTEGERS, NUMBERS, WordOrder
 from simulator.tags import SimTag
 
 _SIZE = 65_536
-_CACHED_READS = 10_000  # cached, by range
+_CACHED_READS = 10_000  # contents of ranges of registers
 
 
 class Registers:

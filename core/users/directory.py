@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from core.accounts import as_owner_of
 from core.addresses import is_loopback
 from core.errors import OperationError
-from core.files import as_owner_of, folder_lock, write_atomically
+from core.files import folder_lock, write_atomically
 from core.timestamps import now_us
 
 Role: TypeAlias = Literal["viewer", "operator", "engineer", "auditor"]

@@ -37,7 +37,7 @@ WRITER_OPTIONS: Mapping[str, Any] = {
 
 
 class SampleWriter:
-    """Writes such a file."""
+    """Writes a file of samples."""
 
     def __init__(self, sink: Any, metadata: Mapping[bytes, bytes]) -> None:
         """``sink``: a path or a file object of pyarrow."""

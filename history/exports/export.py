@@ -178,7 +178,7 @@ class _Export:
         return total + len(rows), differs
 
     async def gaps(self, path: Path) -> tuple[int, int]:
-        """Rows written, 1 where they differ."""
+        """The number of gaps written, and 1 if they differ from the seal, else 0."""
         rows = await gap_rows(self.stored.connection, self.sealed.day, self.scope)
         with ExitStack() as stack:
             file = RowFile(path, GAPS)

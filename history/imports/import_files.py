@@ -25,7 +25,7 @@ from core.config.model import WriterOptions
 from core.config.snapshot import in_force
 from core.database import FAILURES, connect_writer
 from core.errors import DatabaseError, OperationError
-from core.formatting import count
+from core.formatting import count, names_text
 from core.installation import installation_of
 from core.paths import State
 from core.samples import Samples
@@ -46,7 +46,6 @@ from schema.queries import load
 
 # The channels of a file, in the order of its names: rows of section ``select_channels``; None: to be created
 _Targets: TypeAlias = "Sequence[asyncpg.Record | None]"
-_MAX_NAMES = 10  # of channels, shown
 
 
 def run(
@@ -161,17 +160,17 @@ class _Import:
         channels = int(np.count_nonzero(checked.counts))
         lines.append(f"  {count(checked.samples, 'sample')} of {count(channels, 'channel')}, {span}")
         if created:
-            lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {_names(created)}")
+            lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {names_text(created)}")
         by_source: dict[str, list[str]] = {}
         for name, row, n in zip(reader.names, targets, checked.counts, strict=True):
             if row is not None and n:
                 renamed = "" if row["now"] == name else f" (now {row['now']})"
                 by_source.setdefault(row["source"], []).append(name + renamed)
         for source, names in sorted(by_source.items()):
-            lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {_names(names)}")
+            lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {names_text(names)}")
         if reader.rounded:
             names = [reader.names[index] for index in sorted(reader.rounded)]
-            lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
+            lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {names_text(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     async def _store(self, connection: asyncpg.Connection[Any], checked: Checked, portions: Iterable[Portion]) -> None:
@@ -226,11 +225,6 @@ def _missing(checked: Checked, targets: _Targets) -> list[str]:
     """The names of channels that have samples and are to be created."""
     columns = zip(checked.reader.names, targets, checked.counts, strict=True)
     return [name for name, row, n in columns if row is None and n]
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMES])
-    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES:,} more"
 
 
 def _outcome(counts: ImportCounts) -> str:

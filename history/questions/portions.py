@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from core.formatting import count
+from core.formatting import count, names_text
 from core.paths import State
 from history.questions.request import Request
 from history.sql.session import OutOfMemoryError, Session, opened
@@ -130,14 +130,9 @@ def explain_no_rows(question: Question, interval: Interval, channels: Iterable[t
         (unknown, f"no samples {earlier}"),
     ):
         if names:
-            lines.append(f"{count(len(names), 'channel')} not judged, {why}: {_names(names)}")
+            lines.append(f"{count(len(names), 'channel')} not judged, {why}: {names_text(names, _MAX_NAMES)}")
     return "\n".join(lines)
 
 
 def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMES])
-    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES:,} more"

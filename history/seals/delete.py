@@ -1,7 +1,7 @@
 """``plantlog evidence delete``: delete samples, of sealed days with an amended seal that says who did it and why.
 
 Nothing else accounts for sealed samples that are missing. The hours must be as sealed before, and afterwards be what
-the amended seal says: what was altered is not signed with it.
+the amended seal says, so that no other change is signed with it.
 """
 
 from __future__ import annotations

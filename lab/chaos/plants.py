@@ -129,7 +129,7 @@ class Simulated(PlantProcess):
                 await asyncio.sleep(0.1)
 
     async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
-        """Make it fail, through its control."""
+        """Inject a fault into the simulator, through its control API."""
         payload = {"target": target, "fault": fault, "seconds": seconds, "value": value}
         url = f"http://{_HOST}:{self._ports.control}/fault"
         async with aiohttp.ClientSession() as session, session.post(url, json=payload) as answer:

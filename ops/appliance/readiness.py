@@ -19,9 +19,9 @@ from ops.appliance.steps import Step
 from ops.appliance.supervisor import ProcessState, Supervisor, last_lines, read_exits
 
 _POLL_SECONDS = 0.2
-_STALL_SECONDS = 60.0  # nothing moved for so long
-_SOURCES_SECONDS = 15.0  # no news of sources that are not ours
-_NOTIFY_SECONDS = 3.0  # no news for so long: say what is waited for
+_STALL_SECONDS = 60.0  # without progress, after which a start has failed
+_SOURCES_SECONDS = 15.0  # without progress of sources that are not the simulator's
+_NOTIFY_SECONDS = 3.0  # without progress, after which a line says what the start waits for
 _LOG_LINES = 8  # lines
 _MAX_REASONS = 3  # of what is waited for
 _CPU_SECONDS = 0.5  # less is no work, an idle process has some

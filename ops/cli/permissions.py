@@ -16,9 +16,8 @@ from typing import Any
 
 import typer
 
-from core.accounts import account_name
+from core.accounts import account_name, as_owner_of
 from core.errors import OperationError
-from core.files import as_owner_of
 from core.paths import State
 from core.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
 

@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def droppable(self) -> bool:
-        """Return whether it may go."""
+        """Return whether the slice may be dropped."""
         return self.action in ("chunk", "rows")
 
 

@@ -154,7 +154,7 @@ class _Bins:
         return cls(channel[first], short[first], long[first], first, n, mean, low, high)
 
     def part(self, rows: Any) -> _Bins:
-        """Some of the bins."""
+        """The bins that a mask or indices select."""
         return _Bins(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def variances(self, value: Float64s) -> Float64s:

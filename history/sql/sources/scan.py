@@ -59,7 +59,7 @@ class Scans:
     """The scans of a session.
 
     DuckDB lets go of a scan that it no longer needs, and pyarrow's threads read on. A thread that does so while the
-    interpreter ends would keep the process from ending (apache/arrow, issue 50482), so that they are waited for before.
+    interpreter ends would keep the process from ending (apache/arrow, issue 50482), so a session waits for it.
     """
 
     def __init__(self) -> None:

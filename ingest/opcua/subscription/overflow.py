@@ -6,7 +6,7 @@ flag only means what all of these have in common: the queue of this value was fu
 The position of the gap follows from the queue. It held ``queue_size`` values, and the oldest were discarded at its
 head, or the newest at its end.
 
-A queue of one value has no flag (by specification), some servers never set it: such losses cannot be detected.
+A queue of one value has no flag (by specification), and some servers never set it: such losses cannot be detected.
 
 node-opcua (2.186) never flags values that are not Good: setting the bit fails there, after the loss. So if
 the value that should have the flag is not Good (the head of a queue, or its end if the newest are discarded), a queue

@@ -146,7 +146,7 @@ async def _count_isolating(connection: asyncpg.Connection[Any], counts: Counts) 
 
 
 async def _not_packed(connection: asyncpg.Connection[Any], samples: Counts) -> Counts:
-    """The new ones: a replayed sample of a compressed hour is a row of samples_raw until it is merged."""
+    """The samples that are not packed yet. One of a packed hour that is replayed is a row until it is merged."""
     queries = load("write")
     if not len(samples) or not await connection.fetchval(queries["may_be_packed"], int(samples.time.min())):
         return samples
