@@ -71,13 +71,15 @@ def is_authority(certificate: x509.Certificate) -> bool:
     return not application_uris(certificate) and _constraints(certificate) is not None
 
 
-def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Iterator[Fault]:
+def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Iterator[ChainFault]:
     """Failed checks of all CAs in a chain, and of the certificates that they restrict."""
     for certificate in chain if len(chain) > 1 else ():
         unknown = [e.oid._name for e in certificate.extensions if e.critical and e.oid not in _UNDERSTOOD]
         if unknown:
             understood = ", ".join(oid._name for oid in _UNDERSTOOD)
-            yield Fault("critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {understood}")
+            yield ChainFault(
+                "critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {understood}"
+            )
     below = 0  # CAs below the current one
     for authority in chain[1:]:
         yield from _authority_faults(authority, below)
@@ -87,18 +89,18 @@ def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Ite
         yield from validity_faults(authority, now, prefix)
 
 
-def _authority_faults(authority: x509.Certificate, below: int) -> Iterator[Fault]:
+def _authority_faults(authority: x509.Certificate, below: int) -> Iterator[ChainFault]:
     """Failed checks of a CA with a number of CAs ``below`` it (RFC 5280, 4.2.1.3 and 4.2.1.9)."""
     constraints = _constraints(authority)
     if not is_authority(authority):
         actual = "has an application URI" if application_uris(authority) else "is none by its basic constraints"
-        yield Fault("wrong-issuer", f"{named(authority)}, which {actual}", "a CA")
+        yield ChainFault("wrong-issuer", f"{named(authority)}, which {actual}", "a CA")
     if constraints is not None and constraints.path_length is not None and below > constraints.path_length:
         expected = f"at most {constraints.path_length} (path length)"
-        yield Fault("wrong-issuer", f"{below} CAs below {named(authority)}", expected)
+        yield ChainFault("wrong-issuer", f"{below} CAs below {named(authority)}", expected)
     with suppress(x509.ExtensionNotFound):
         if not authority.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign:
-            yield Fault("wrong-issuer", f"{named(authority)} without key_cert_sign", "a CA whose key usage has it")
+            yield ChainFault("wrong-issuer", f"{named(authority)} without key_cert_sign", "a CA whose key usage has it")
 
 
 def _constraints(certificate: x509.Certificate) -> x509.BasicConstraints | None:
@@ -119,7 +121,7 @@ _TOLERABLE = get_args(AcceptedFault)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """A failed check of a certificate. The checks that ``accept`` has no name for are never tolerated."""
 
     check: AcceptedFault | Literal["critical-extension", "revoked", "wrong-issuer"]
@@ -140,22 +142,22 @@ def named(certificate: x509.Certificate) -> str:
     return certificate.subject.rfc4514_string() or "no subject"
 
 
-def key_faults(certificate: x509.Certificate, policy: SecurityPolicy, prefix: str = "") -> Iterator[Fault]:
+def key_faults(certificate: x509.Certificate, policy: SecurityPolicy, prefix: str = "") -> Iterator[ChainFault]:
     """Failed check for an RSA key of a length that ``policy`` allows. ``who``: prefix, as in ``CA CN=x: ``."""
     key = certificate.public_key()
     low, high = _KEY_BITS[policy]
     expected = f"{low} to {high} bits for {policy}"
     if not isinstance(key, RSAPublicKey):
-        yield Fault("key-size", f"{prefix}{type(key).__name__}", f"RSA, {expected}")
+        yield ChainFault("key-size", f"{prefix}{type(key).__name__}", f"RSA, {expected}")
     elif not low <= key.key_size <= high:
-        yield Fault("key-size", f"{prefix}{key.key_size} bits", expected)
+        yield ChainFault("key-size", f"{prefix}{key.key_size} bits", expected)
 
 
-def validity_faults(certificate: x509.Certificate, now: datetime, prefix: str = "") -> Iterator[Fault]:
+def validity_faults(certificate: x509.Certificate, now: datetime, prefix: str = "") -> Iterator[ChainFault]:
     """Failed check that ``now`` is in the period of validity."""
     if now > certificate.not_valid_after_utc:
         until = f"{prefix}valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
-        yield Fault("expired", until, f"after {now:%Y-%m-%d}")
+        yield ChainFault("expired", until, f"after {now:%Y-%m-%d}")
     if now < certificate.not_valid_before_utc:
         since = f"{prefix}valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M}Z"
-        yield Fault("not-yet-valid", since, f"before {now:%Y-%m-%d %H:%M}Z, if our clock is right")
+        yield ChainFault("not-yet-valid", since, f"before {now:%Y-%m-%d %H:%M}Z, if our clock is right")

@@ -16,7 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from core.certificates.chain import Fault, named
+from core.certificates.chain import ChainFault, named
 from core.certificates.identity import read
 from core.errors import SourceError
 from core.files import CERTIFICATE_SUFFIXES, write_atomically
@@ -76,21 +76,21 @@ def newest(crls: Sequence[Crl], issuer: x509.Certificate, now: datetime) -> Crl 
 
 def revocation_faults(
     certificate: x509.Certificate, issuer: x509.Certificate, crls: Sequence[Crl], now: datetime
-) -> Iterator[Fault]:
+) -> Iterator[ChainFault]:
     """Failed checks: no list of ``issuer`` in force, or ``certificate`` is in the newest one (RFC 5280, 6.3)."""
     crl = newest(crls, issuer, now)
     if crl is None or crl.content is None or not _signs_lists(issuer):
         unusable = "".join(f"; {crl.path}: {crl.problem}" for crl in crls if crl.problem)
         actual = "a CA whose key usage lacks crl_sign" if crl else "no CRL"
-        yield Fault("revocation-unknown", f"{actual}{unusable}", f"one of {named(issuer)}, {_ADD}")
+        yield ChainFault("revocation-unknown", f"{actual}{unusable}", f"one of {named(issuer)}, {_ADD}")
         return
     entry = crl.content.get_revoked_certificate_by_serial_number(certificate.serial_number)
     if entry is not None:
         since = f"{named(certificate)} revoked on {entry.revocation_date_utc:%Y-%m-%d}, by {crl.path}"
-        yield Fault("revoked", since, f"a new certificate from {named(issuer)}")
+        yield ChainFault("revoked", since, f"a new certificate from {named(issuer)}")
     if crl.expires is not None and now > crl.expires:
         actual = f"{crl.path} valid until {crl.expires:%Y-%m-%d %H:%M}Z"
-        yield Fault("expired-crl", actual, f"a newer CRL of {named(issuer)}, {_ADD}")
+        yield ChainFault("expired-crl", actual, f"a newer CRL of {named(issuer)}, {_ADD}")
 
 
 def _signs_lists(issuer: x509.Certificate) -> bool:

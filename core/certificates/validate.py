@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from core.certificates import trust
 from core.certificates.chain import (
     Chain,
-    Fault,
+    ChainFault,
     authority_faults,
     chains,
     is_root,
@@ -46,7 +46,7 @@ class Verdict:
 
     trusted: bool
     chain: Chain
-    faults: tuple[Fault, ...]
+    faults: tuple[ChainFault, ...]
 
 
 def chain(content: bytes | None) -> list[x509.Certificate]:
@@ -130,7 +130,7 @@ def judge(
     return Verdict(best.trusted, best.chain, (*(f for f in own_faults if f.check not in source.accept), *best.faults))
 
 
-def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now: datetime) -> Iterator[Fault]:
+def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now: datetime) -> Iterator[ChainFault]:
     """Failed checks of the CAs, and revocations, except those accepted for the source."""
     for fault in (
         *authority_faults(chain, source.security, now),
@@ -142,7 +142,7 @@ def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now:
 
 def _own_faults(
     server: x509.Certificate, others: Chain, uri: str | None, source: OpcuaSource, now: datetime
-) -> Iterator[Fault]:
+) -> Iterator[ChainFault]:
     """Failed checks of the server's certificate alone."""
     yield from _signature(server, others)
     yield from key_faults(server, source.security)
@@ -168,46 +168,46 @@ def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
     return f", or `plantlog source certificate add FILE` with the certificate of its CA {named(chain[1])}"
 
 
-def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:
+def _signature(server: x509.Certificate, others: Chain) -> Iterator[ChainFault]:
     """Check that the issuer, if known, signed the certificate. Otherwise, the certificate itself has to be trusted."""
     issuers = [other for other in (server, *others) if other.subject == server.issuer]
     if issuers and not any(issued(server, issuer) for issuer in issuers):
         who = "itself" if issuers[0] is server else named(issuers[0])
-        yield Fault("bad-signature", "an invalid signature", f"one by {who}")
+        yield ChainFault("bad-signature", "an invalid signature", f"one by {who}")
 
 
-def _hash(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[Fault]:
+def _hash(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[ChainFault]:
     algorithm = server.signature_hash_algorithm
     if algorithm is None or algorithm.name in _WEAK:
-        yield Fault("weak-hash", "none" if algorithm is None else algorithm.name.upper(), f"SHA-256 for {policy}")
+        yield ChainFault("weak-hash", "none" if algorithm is None else algorithm.name.upper(), f"SHA-256 for {policy}")
 
 
-def _host(server: x509.Certificate, host: str) -> Iterator[Fault]:
+def _host(server: x509.Certificate, host: str) -> Iterator[ChainFault]:
     names = [*_names(server, x509.DNSName), *(str(address) for address in _names(server, x509.IPAddress))]
     if _plain(host) not in {_plain(str(name)) for name in names}:
-        yield Fault("wrong-host", ", ".join(map(str, names)) or "no host", f"{host}, as in the source's address")
+        yield ChainFault("wrong-host", ", ".join(map(str, names)) or "no host", f"{host}, as in the source's address")
 
 
-def _application(server: x509.Certificate, uri: str | None) -> Iterator[Fault]:
+def _application(server: x509.Certificate, uri: str | None) -> Iterator[ChainFault]:
     uris = application_uris(server)
     if uri not in uris:
         expected = f"{uri}, which the server's endpoint names" if uri else "the same as at the server's endpoint"
-        yield Fault("wrong-uri", ", ".join(uris) or "no application URI", expected)
+        yield ChainFault("wrong-uri", ", ".join(uris) or "no application URI", expected)
 
 
-def _usage(server: x509.Certificate) -> Iterator[Fault]:
+def _usage(server: x509.Certificate) -> Iterator[ChainFault]:
     """Check the usage (OPC 10000-6, 6.2.2). Without key usage, all is allowed (RFC 5280, 4.2.1.3)."""
     with suppress(x509.ExtensionNotFound):
         usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
         usages = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}
         if not all(usages.values()):
             has = ", ".join(name for name, allowed in usages.items() if allowed) or "none of them"
-            yield Fault("wrong-usage", f"key usage {has}", ", ".join(usages))
+            yield ChainFault("wrong-usage", f"key usage {has}", ", ".join(usages))
     with suppress(x509.ExtensionNotFound):
         extended = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(extended):
             has = ", ".join(oid._name for oid in extended)
-            yield Fault("wrong-usage", f"extended key usage {has}", "serverAuth")
+            yield ChainFault("wrong-usage", f"extended key usage {has}", "serverAuth")
 
 
 def _names(server: x509.Certificate, kind: type[x509.DNSName] | type[x509.IPAddress]) -> list[object]:

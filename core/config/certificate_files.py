@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.config.base import Frozen
-from core.config.explain import Fault, shown
+from core.config.explain import FieldFault, shown
 
 
-def incomplete(options: Frozen, *names: str) -> Iterator[Fault]:
+def incomplete(options: Frozen, *names: str) -> Iterator[FieldFault]:
     """The fault that only one of two options is set."""
     missing = [name for name in names if getattr(options, name) is None]
     if len(missing) == 1:
         yield missing[0], "nothing", f"{' and '.join(names)}, or neither"
 
 
-def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[Fault]:
+def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[FieldFault]:
     """The fault of the two files, if both exist."""
     certificate: Path | None = getattr(options, certificate_name)
     key: Path | None = getattr(options, key_name)

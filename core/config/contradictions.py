@@ -12,7 +12,7 @@ from core.addresses import OPCUA_PORT, reachable
 from core.config import certificate_files, modbus_tls, repositories
 from core.config.addresses import modbus_address, node_address, push_address
 from core.config.base import fields_of
-from core.config.explain import Fault, shown
+from core.config.explain import FieldFault, shown
 from core.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
 from core.config.sources import (
     INTEGERS,
@@ -37,7 +37,7 @@ _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
 _LIMITS = ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")
 
 
-def in_options(options: object) -> Iterator[Fault]:
+def in_options(options: object) -> Iterator[FieldFault]:
     """Faults between options of one table."""
     if isinstance(options, BackupOptions):
         yield from repositories.in_backup(options)
@@ -47,7 +47,7 @@ def in_options(options: object) -> Iterator[Fault]:
         yield from certificate_files.incomplete(options, "certificate_file", "key_file")
 
 
-def in_source(source: Source) -> Iterator[Fault]:
+def in_source(source: Source) -> Iterator[FieldFault]:
     """Faults between options of a source."""
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
@@ -65,7 +65,7 @@ def in_source(source: Source) -> Iterator[Fault]:
         yield from _in_opcua_source(source)
 
 
-def _in_modbus_source(source: ModbusSource) -> Iterator[Fault]:
+def _in_modbus_source(source: ModbusSource) -> Iterator[FieldFault]:
     try:
         address = modbus_address.parse(source.address)
     except modbus_address.AddressError as error:
@@ -91,7 +91,7 @@ def _in_modbus_source(source: ModbusSource) -> Iterator[Fault]:
         yield "time_out", f"{source.time_out:g} s", f"{legal}; or a lower max_registers"
 
 
-def _in_opcua_source(source: OpcuaSource) -> Iterator[Fault]:
+def _in_opcua_source(source: OpcuaSource) -> Iterator[FieldFault]:
     if source.addresses:
         yield from _in_addresses(source)
     if source.lifetime < 3 * source.keep_alive:
@@ -115,7 +115,7 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Fault]:
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
 
-def in_notify(options: NotifyOptions) -> Iterator[Fault]:
+def in_notify(options: NotifyOptions) -> Iterator[FieldFault]:
     """Faults between options of [notify]."""
     if options.webhook is None and options.smtp is None:
         yield "webhook", "nothing", "webhook or smtp: otherwise nobody is notified"
@@ -134,7 +134,7 @@ def in_notify(options: NotifyOptions) -> Iterator[Fault]:
         yield "smtp_security", shown("none"), "starttls or tls: a password is never sent unencrypted"
 
 
-def in_tag(tag: Tag, illegal: Collection[str] = ()) -> Iterator[Fault]:
+def in_tag(tag: Tag, illegal: Collection[str] = ()) -> Iterator[FieldFault]:
     """Faults between columns of a tag.
 
     ``illegal``: columns that the tag lacks because their cells have no legal value; checks that need them are left out.
@@ -147,17 +147,17 @@ def in_tag(tag: Tag, illegal: Collection[str] = ()) -> Iterator[Fault]:
                 raise
 
 
-def _in_range(tag: Tag) -> Iterator[Fault]:
+def _in_range(tag: Tag) -> Iterator[FieldFault]:
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
 
 
-def _in_no_data(tag: Tag) -> Iterator[Fault]:
+def _in_no_data(tag: Tag) -> Iterator[FieldFault]:
     if tag.no_data and tag.kind == "text":
         yield "no_data", shown(tag.no_data), "no value with kind text"
 
 
-def _in_limits(tag: Tag) -> Iterator[Fault]:
+def _in_limits(tag: Tag) -> Iterator[FieldFault]:
     """Check that alarm limits are in their order, those that are legal."""
     limits = [(name, level) for name in _LIMITS if (level := getattr(tag, name, None)) is not None]
     for (lower, low), (higher, high) in pairwise(limits):
@@ -170,7 +170,7 @@ def _in_limits(tag: Tag) -> Iterator[Fault]:
         yield "alarm_deadband", shown(tag.alarm_deadband), legal
 
 
-def _in_alarms(tag: Tag) -> Iterator[Fault]:
+def _in_alarms(tag: Tag) -> Iterator[FieldFault]:
     """Check the columns ``alarm_…``: nothing without a limit."""
     if _alarms(tag) == _NO_ALARMS:
         return
@@ -186,32 +186,32 @@ def _in_alarms(tag: Tag) -> Iterator[Fault]:
                 yield name, shown(getattr(tag, name)), "no value in a row without an alarm limit"
 
 
-def _in_wraps(tag: Tag) -> Iterator[Fault]:
+def _in_wraps(tag: Tag) -> Iterator[FieldFault]:
     if tag.wraps_at is not None and tag.kind != "counter":
         yield "wraps_at", shown(tag.wraps_at), "no value in a row whose kind is not counter"
     elif tag.wraps_at is not None and tag.wraps_at <= 0:
         yield "wraps_at", shown(tag.wraps_at), "more than 0"
 
 
-def _in_node_id(tag: OpcuaTag) -> Iterator[Fault]:
+def _in_node_id(tag: OpcuaTag) -> Iterator[FieldFault]:
     if fault := node_address.fault(tag.address):
         legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
         yield "address", f"{shown(tag.address)} ({fault})", legal
 
 
-def _in_deadband(tag: OpcuaTag) -> Iterator[Fault]:
+def _in_deadband(tag: OpcuaTag) -> Iterator[FieldFault]:
     if tag.reads_whole and tag.deadband:
         column, kind = ("member", "structure") if tag.member else ("an index of several dimensions", "matrix")
         yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for a {kind}"
 
 
-def _in_registers(tag: ModbusTag) -> Iterator[Fault]:
+def _in_registers(tag: ModbusTag) -> Iterator[FieldFault]:
     if tag.register + tag.width > 65_536:
         registers = "1 register ends" if tag.width == 1 else f"{tag.width} registers end"
         yield "address", shown(tag.address), f"an address whose {registers} at or before 65535"
 
 
-def _in_bit(tag: ModbusTag) -> Iterator[Fault]:
+def _in_bit(tag: ModbusTag) -> Iterator[FieldFault]:
     table, of_bits = tag.table, tag.table in _BITS
     if of_bits and tag.type != "bool":
         yield "type", shown(tag.type), f"bool, the only type in table {table}"
@@ -221,12 +221,12 @@ def _in_bit(tag: ModbusTag) -> Iterator[Fault]:
         yield "bit", shown(tag.bit), "no value: a bit requires type bool in a holding or input register"
 
 
-def _in_length(tag: ModbusTag) -> Iterator[Fault]:
+def _in_length(tag: ModbusTag) -> Iterator[FieldFault]:
     if tag.length != 1 and tag.type not in STRINGS:
         yield "length", shown(tag.length), "no value: a length requires type string, stringz or string16"
 
 
-def _in_text(tag: ModbusTag) -> Iterator[Fault]:
+def _in_text(tag: ModbusTag) -> Iterator[FieldFault]:
     """Check a register's text: a string, or an integer's exact decimal form."""
     if tag.type in STRINGS and tag.kind != "text":
         default = ", the default" if tag.kind == fields_of(Tag)["kind"].default else ""
@@ -235,7 +235,7 @@ def _in_text(tag: ModbusTag) -> Iterator[Fault]:
         yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
 
 
-def _in_factors(tag: ModbusTag) -> Iterator[Fault]:
+def _in_factors(tag: ModbusTag) -> Iterator[FieldFault]:
     for name in ("scale", "divisor"):
         if getattr(tag, name, None) == 0:
             yield name, "0", "a number other than 0"
@@ -245,12 +245,12 @@ def _in_factors(tag: ModbusTag) -> Iterator[Fault]:
             yield name, shown(factor), f"{plain:g} with kind text: texts are stored unscaled"
 
 
-def _in_field(tag: PushTag) -> Iterator[Fault]:
+def _in_field(tag: PushTag) -> Iterator[FieldFault]:
     if (matching := push_address.matching(tag.address)) != tag.address:
         yield "address", shown(tag.address), f"{matching}, the form that the template gives: others never match"
 
 
-_CHECKS: tuple[Callable[[Any], Iterator[Fault]], ...] = (_in_range, _in_no_data, _in_limits, _in_alarms, _in_wraps)
+_CHECKS: tuple[Callable[[Any], Iterator[FieldFault]], ...] = (_in_range, _in_no_data, _in_limits, _in_alarms, _in_wraps)
 _TAG_CHECKS = {
     Tag: _CHECKS,
     OpcuaTag: (*_CHECKS, _in_node_id, _in_deadband),
@@ -259,7 +259,7 @@ _TAG_CHECKS = {
 }
 
 
-def between(source: Source, tag: Tag) -> Iterator[Fault]:
+def between(source: Source, tag: Tag) -> Iterator[FieldFault]:
     """Faults between columns of a tag and options of its source."""
     if not (isinstance(source, ModbusSource) and isinstance(tag, ModbusTag)):
         return
@@ -271,7 +271,7 @@ def between(source: Source, tag: Tag) -> Iterator[Fault]:
         yield name, f"{tag.width} registers", legal
 
 
-def in_retention(options: RetentionOptions) -> Iterator[Fault]:
+def in_retention(options: RetentionOptions) -> Iterator[FieldFault]:
     """Faults between retention periods of a class: rollups and events must not be deleted before the samples."""
     for name, minimum_name in (("minute", "raw"), ("hour", "minute"), ("event", "raw")):
         age, minimum = getattr(options, name), getattr(options, minimum_name)
@@ -283,7 +283,7 @@ def _days(age: float | None) -> str:
     return "forever" if age is None else f"{age / 86400:g}d"
 
 
-def _in_user_certificate(source: OpcuaSource) -> Iterator[Fault]:
+def _in_user_certificate(source: OpcuaSource) -> Iterator[FieldFault]:
     yield from certificate_files.incomplete(source, "user_certificate_file", "user_key_file")
     if source.user_certificate_file is not None:
         found = shown(source.user_certificate_file)
@@ -293,7 +293,7 @@ def _in_user_certificate(source: OpcuaSource) -> Iterator[Fault]:
             yield "user_certificate_file", found, "no value with insecure = true: it needs the server's certificate"
 
 
-def _in_addresses(source: OpcuaSource) -> Iterator[Fault]:
+def _in_addresses(source: OpcuaSource) -> Iterator[FieldFault]:
     """Check the addresses of redundant servers."""
     if source.address != source.addresses[0]:
         yield "address", shown(source.address), "either address or addresses, not both"

@@ -23,7 +23,7 @@ from core.config.quantities import Parsed
 from core.errors import Problem
 from core.files import fault
 
-Fault: TypeAlias = tuple[str, str, str]  # field, found, legal
+FieldFault: TypeAlias = tuple[str, str, str]  # field, found, legal
 
 _PATH_MAX = 4096  # characters, on Linux
 # What a pattern means, for those who don't read them.

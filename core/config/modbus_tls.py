@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from core.config import certificate_files
 from core.config.addresses.modbus_address import ModbusTlsOptions
-from core.config.explain import Fault, shown
+from core.config.explain import FieldFault, shown
 from core.config.sources import ModbusSource
 
 _OPTIONS = ("server_certificate", "accept", "client_certificate_file", "client_key_file")
@@ -20,7 +20,7 @@ def tls_options(source: ModbusSource) -> ModbusTlsOptions | None:
     return ModbusTlsOptions(source.server_certificate, *client, source.accept)
 
 
-def contradictions(source: ModbusSource) -> Iterator[Fault]:
+def contradictions(source: ModbusSource) -> Iterator[FieldFault]:
     """Faults between these options and the address, or of the files that they name."""
     if not source.address.startswith("tls:"):
         for name in _OPTIONS:

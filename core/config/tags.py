@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.config import contradictions
 from core.config.base import fields_of
-from core.config.explain import Fault, csv_fault, did_you_mean, invalid_value, legal_values, read_text, shown
+from core.config.explain import FieldFault, csv_fault, did_you_mean, invalid_value, legal_values, read_text, shown
 from core.config.sources import Tag
 from core.config.templates import COLUMN, TagLocation, Templates, in_cell
 from core.errors import Problem
@@ -46,7 +46,7 @@ def read_tags(
         return []
     adapter = TypeAdapter(model)
     tags: list[tuple[T, TagLocation]] = []
-    illegal: dict[tuple[int, Fault], list[TagLocation]] = {}
+    illegal: dict[tuple[int, FieldFault], list[TagLocation]] = {}
     for location, row in _rows(path, text, model, problems, Templates(path, problems, digests)):
         try:
             tag = adapter.validate_python(row, context={"written": True})
@@ -127,7 +127,7 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
             yield shown(",".join(header)), f"a column {name}"
 
 
-def _contradictions(adapter: TypeAdapter[T], row: Mapping[str, str], illegal: Collection[str]) -> list[Fault]:
+def _contradictions(adapter: TypeAdapter[T], row: Mapping[str, str], illegal: Collection[str]) -> list[FieldFault]:
     """Faults between the legal cells of a row."""
     legal = {name: cell for name, cell in row.items() if name not in illegal}
     try:
@@ -139,6 +139,6 @@ def _contradictions(adapter: TypeAdapter[T], row: Mapping[str, str], illegal: Co
     return list(contradictions.in_tag(tag, illegal))
 
 
-def _faults(model: type[Any], error: ValidationError) -> Iterator[Fault]:
+def _faults(model: type[Any], error: ValidationError) -> Iterator[FieldFault]:
     for detail in error.errors():
         yield str(detail["loc"][0]), invalid_value(detail), legal_values(model, detail)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.config.addresses import node_address
-from core.config.explain import Fault, csv_fault, did_you_mean, read_text, shortened, shown
+from core.config.explain import FieldFault, csv_fault, did_you_mean, read_text, shortened, shown
 from core.errors import Problem
 
 COLUMN = "instances"
@@ -81,7 +81,7 @@ class Templates:
         if instances is None:
             return
         cells: dict[str, Sequence[str]] = {}
-        faults: list[Fault] = []
+        faults: list[FieldFault] = []
         for column, text in row.items():
             if column != COLUMN:
                 cells[column] = _filled(column, text, instances, faults)
@@ -168,7 +168,7 @@ def _header_problems(header: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield shown(name), "each column once"
 
 
-def _filled(column: str, text: str, instances: _InstanceList, faults: list[Fault]) -> Sequence[str]:
+def _filled(column: str, text: str, instances: _InstanceList, faults: list[FieldFault]) -> Sequence[str]:
     """The cell of a template for each instance."""
     parts: list[Sequence[str]] = []  # of each part of the text: one for each instance
     count, at = len(instances.lines), 0
@@ -197,7 +197,7 @@ def _values(
     placeholder: re.Match[str],
     instances: _InstanceList,
     in_identifier: bool,
-    faults: list[Fault],
+    faults: list[FieldFault],
 ) -> Iterator[str]:
     """The text of a placeholder for each instance. In the text identifier of a node, blanks of a cell belong to it."""
     name, factor, sign, summand = placeholder.groups()

@@ -15,7 +15,7 @@ from core.files import file_errors
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from history.imports.fields import bad_input
-from history.imports.portion import FileReader, Portion, joined
+from history.imports.portion import FileReader, ImportPortion, joined
 from history.imports.whole_hours import HourCounts
 
 _EXAMPLES = 3
@@ -60,7 +60,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
+def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[ImportPortion], None]) -> Checked:
     """Read all of a file. ``keep`` is given each portion that has no error. Raises OperationError.
 
     Two samples of a channel with one time and different contents are an error if they are within one portion, or
@@ -71,7 +71,7 @@ def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[Port
     with file.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
     checked = Checked(reader, digest)
-    newest: Portion | None = None
+    newest: ImportPortion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)
         with_newest = portion if newest is None else joined((newest, portion))
@@ -88,13 +88,13 @@ def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[Port
     return checked
 
 
-def _example(portion: Portion, index: int, name: str) -> Example:
+def _example(portion: ImportPortion, index: int, name: str) -> Example:
     s = portion.samples
     time, value, status = (column[index].item() for column in (s.time, s.value, s.status))
     return Example(int(portion.line[index]), name, time, value, status)
 
 
-def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> None:
+def _check_times(file: Path, portion: ImportPortion, now: int, limits: TimeLimits) -> None:
     inside = limits.inside(now, portion.samples.time)
     if inside.all():
         return
@@ -109,7 +109,7 @@ def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> 
     raise bad_input(file, int(portion.line[index]), "time", iso(time), legal)
 
 
-def _check_distinct(file: Path, reader: FileReader, ordered: Portion) -> None:
+def _check_distinct(file: Path, reader: FileReader, ordered: ImportPortion) -> None:
     """Raise OperationError for a second, different sample of a channel and time."""
     s = ordered.samples
     differs = (s.bits[1:] != s.bits[:-1]) | (s.status[1:] != s.status[:-1])
@@ -124,7 +124,7 @@ def _check_distinct(file: Path, reader: FileReader, ordered: Portion) -> None:
         raise bad_input(file, int(ordered.line[index]), "value", f"{s.value[index]:.17g}", legal)
 
 
-def _add(checked: Checked, portion: Portion, ordered: Portion, channels: int) -> Portion:
+def _add(checked: Checked, portion: ImportPortion, ordered: ImportPortion, channels: int) -> ImportPortion:
     """Count a portion; ``ordered``: with the newest samples before it. Returns the newest samples now."""
     more = channels - len(checked.counts)
     checked.counts = np.append(checked.counts, np.zeros(more, np.int64)) + np.bincount(

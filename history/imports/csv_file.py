@@ -29,7 +29,7 @@ from history.imports.fields import (
     parse_values,
     rounded,
 )
-from history.imports.portion import Portion, WideColumn, wide_portion
+from history.imports.portion import ImportPortion, WideColumn, wide_portion
 
 _CHARACTERS = 4_000_000  # read at a time
 _NO_END = "a line end: the file ends in the middle of a line. If it is whole, add a line end"
@@ -52,7 +52,7 @@ class CsvFile:
         """Describe how the file is understood."""
         return self._layout.describe()
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[ImportPortion]:
         """All samples, from the first line on. Raises OperationError."""
         layout = self._layout
         before = layout.header_lines  # lines
@@ -80,7 +80,7 @@ class CsvFile:
         except UnicodeError as error:
             raise undecodable(self.file, layout.encoding, error) from None
 
-    def _portion(self, lines: Sequence[str], before: int, bytes_read: int) -> Portion:
+    def _portion(self, lines: Sequence[str], before: int, bytes_read: int) -> ImportPortion:
         columns, numbers = self._split(lines, before) or self._parsed(lines, before)
         time_at = self._layout.time_at
         try:
@@ -90,7 +90,7 @@ class CsvFile:
         if self._layout.channel_at is not None:
             channel, value, status = self._long(columns, numbers, self._layout.channel_at)
             time = self._ordered(channel, time, later, numbers)
-            return Portion(Samples(channel, time, value, status), numbers, bytes_read)
+            return ImportPortion(Samples(channel, time, value, status), numbers, bytes_read)
         time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
         return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
 
@@ -211,7 +211,7 @@ class _Ids(dict[str, int]):
 
 def usual_portion(
     block: str, layout: CsvLayout, ids: Mapping[str, int], wide: Mapping[int, int], before: int, bytes_read: int
-) -> Portion | None:
+) -> ImportPortion | None:
     """The samples of whole lines, ``before`` of which precede them. None: some are unusual or wrong.
 
     ``ids``: text of a channel → index of its name. ``wide``: column → index of its channel's name.
@@ -236,7 +236,7 @@ def usual_portion(
             statuses = columns[layout.status_at].dictionary_encode()
             status = parse_statuses(statuses.dictionary.to_pylist(), layout.codes)[statuses.indices.to_numpy()]
         channel: Int32s = indices[coded.indices.to_numpy()]
-        return Portion(Samples(channel, time, _numbers(columns[layout.value_at]), status), number, bytes_read)
+        return ImportPortion(Samples(channel, time, _numbers(columns[layout.value_at]), status), number, bytes_read)
     except (pa.ArrowInvalid, BadField):
         return None
 

@@ -38,7 +38,7 @@ from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import bad_input
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
-from history.imports.portion import FileReader, Portion
+from history.imports.portion import FileReader, ImportPortion
 from history.imports.store import NO_CHANNEL, Channel, ImportCounts, Store, create_channels
 from history.imports.whole_hours import regroup
 from ingest.push.channels import load_created
@@ -63,7 +63,7 @@ def run(
                 kept = stack.enter_context(KeptPortions(state.root))
                 bar = _bar(progress, "check", reader.file)
 
-                def keep(portion: Portion, kept: KeptPortions = kept, bar: Callable[[int], None] = bar) -> None:
+                def keep(portion: ImportPortion, kept: KeptPortions = kept, bar: Callable[[int], None] = bar) -> None:
                     kept.add(portion)
                     bar(portion.bytes_read)
 
@@ -173,7 +173,9 @@ class _Import:
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {names_text(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    async def _store(self, connection: asyncpg.Connection[Any], checked: Checked, portions: Iterable[Portion]) -> None:
+    async def _store(
+        self, connection: asyncpg.Connection[Any], checked: Checked, portions: Iterable[ImportPortion]
+    ) -> None:
         channels = await self._channels(connection, checked)
         store = Store(connection, self.time_out, checked, channels)
         await store.begin(checked.reader.describe())
@@ -256,7 +258,7 @@ class KeptPortions:
     ) -> None:
         self._file.close()
 
-    def add(self, portion: Portion) -> None:
+    def add(self, portion: ImportPortion) -> None:
         """Keep the next portion."""
         try:
             s = portion.samples
@@ -267,11 +269,11 @@ class KeptPortions:
             raise self._failure(error) from None
         self._bytes_read.append(portion.bytes_read)
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[ImportPortion]:
         self._file.seek(0)
         for bytes_read in self._bytes_read:
             channel, time, value, status, line = (np.load(self._file, allow_pickle=False) for _ in range(5))
-            yield Portion(Samples(channel, time, value, status), line, bytes_read)
+            yield ImportPortion(Samples(channel, time, value, status), line, bytes_read)
 
     def _failure(self, error: OSError) -> OperationError:
         return OperationError(f"{self._folder}: {error.strerror}; checked samples are kept there, 32 bytes each")

@@ -11,7 +11,7 @@ from core.errors import OperationError
 from core.files import file_errors
 from core.samples import Samples
 from history.imports.fields import bad_input
-from history.imports.portion import Portion
+from history.imports.portion import ImportPortion
 from history.imports.times import unit_of
 from ingest.push.line_protocol import Point, Precision, Series, parse
 from ingest.push.mapping import NoChannelName, Template
@@ -46,7 +46,7 @@ class LineProtocolFile:
             *([("ignored", ", ".join(sorted(self._ignored)))] if self._ignored else []),
         ]
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[ImportPortion]:
         """All samples, from the first line on. Raises OperationError."""
         before = 0  # lines
         with self.file.open("rb") as raw:
@@ -60,7 +60,7 @@ class LineProtocolFile:
                 yield self._portion(body, before, raw.tell())
                 before += body.count(b"\n")
 
-    def _portion(self, body: bytes, before: int, bytes_read: int) -> Portion:
+    def _portion(self, body: bytes, before: int, bytes_read: int) -> ImportPortion:
         parsed = parse(body, self._precision)
         if parsed.bad:
             raise OperationError(f"{self.file}:{before + parsed.bad[0].line}: {parsed.bad[0].problem}")
@@ -79,7 +79,7 @@ class LineProtocolFile:
                 if rows[-1][2] != value:  # Python compares an integer with a float exactly
                     self.rounded.add(rows[-1][0])
         channel, time, value_, line_ = zip(*rows, strict=True) if rows else ((), (), (), ())
-        return Portion(
+        return ImportPortion(
             Samples(
                 np.array(channel, np.int32),
                 np.array(time, np.int64),

@@ -29,7 +29,7 @@ from history.imports.fields import (
     parse_values,
     rounded,
 )
-from history.imports.portion import Portion, WideColumn, wide_portion
+from history.imports.portion import ImportPortion, WideColumn, wide_portion
 from history.imports.times import TimeFormat, detect
 from history.standalone import METADATA
 
@@ -97,7 +97,7 @@ class ParquetFile:
         ignored = [name for name in self._header if name not in self._used]
         return lines + describe_columns(self._header, *roles, self._codes, ignored)
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[ImportPortion]:
         """All samples, from the first row on. Raises OperationError."""
         self._order = LineOrder()
         size, before = self.file.stat().st_size, 0
@@ -110,7 +110,7 @@ class ParquetFile:
         with self._damage(), pq.ParquetFile(self.file) as table:
             yield from table.iter_batches(batch_size=self._batch, columns=self._used)
 
-    def _portion(self, batch: Any, numbers: Int64s, bytes_read: int) -> Portion:
+    def _portion(self, batch: Any, numbers: Int64s, bytes_read: int) -> ImportPortion:
         columns = {index: batch[name] for index, name in enumerate(self._header) if name in self._used}
         time_at, channel_at = self._time_at, self._channel_at
         with self._field(numbers, time_at):
@@ -128,7 +128,7 @@ class ParquetFile:
         with self._field(numbers, self._value_at):
             value, system, indices = self._values(columns[self._value_at], status)
         self.rounded.update(channel[indices].tolist())
-        return Portion(Samples(channel, time, value, np.where(system, system, status)), numbers, bytes_read)
+        return ImportPortion(Samples(channel, time, value, np.where(system, system, status)), numbers, bytes_read)
 
     def _format(self, kind: Any, first: Any) -> TimeFormat:
         """Format of the column of times."""

@@ -16,7 +16,7 @@ from core.samples import joined as joined_samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Portion:
+class ImportPortion:
     """Samples of consecutive lines, n of them."""
 
     samples: Samples  # their channels are indices in the reader's ``names``
@@ -26,15 +26,15 @@ class Portion:
     def __len__(self) -> int:
         return len(self.line)
 
-    def part(self, rows: Selection) -> Portion:
+    def part(self, rows: Selection) -> ImportPortion:
         """The samples selected by a mask, a slice or indices."""
-        return Portion(self.samples.part(rows), self.line[rows], self.bytes_read)
+        return ImportPortion(self.samples.part(rows), self.line[rows], self.bytes_read)
 
 
-def joined(portions: Sequence[Portion]) -> Portion:
+def joined(portions: Sequence[ImportPortion]) -> ImportPortion:
     """Portions joined one after the other."""
     line = np.concatenate([portion.line for portion in portions])
-    return Portion(joined_samples(portion.samples for portion in portions), line, portions[-1].bytes_read)
+    return ImportPortion(joined_samples(portion.samples for portion in portions), line, portions[-1].bytes_read)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,14 +47,14 @@ class WideColumn:
     status: UInt32s  # (n,)
 
 
-def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> Portion:
+def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> ImportPortion:
     """The samples of rows with these times and lines."""
     rows = np.concatenate([column.rows for column in columns])
     lengths = [len(column.rows) for column in columns]
     channel = np.repeat(np.array([column.channel for column in columns], np.int32), lengths)
     value = np.concatenate([column.value for column in columns])
     status = np.concatenate([column.status for column in columns])
-    return Portion(Samples(channel, time[rows], value, status), line[rows], bytes_read)
+    return ImportPortion(Samples(channel, time[rows], value, status), line[rows], bytes_read)
 
 
 class FileReader(Protocol):
@@ -79,6 +79,6 @@ class FileReader(Protocol):
         """Describe how the file is understood, for people: what, and how."""
         ...
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[ImportPortion]:
         """All samples, from the first line on. The same file gives the same portions. Raises OperationError."""
         ...

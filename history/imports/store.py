@@ -24,7 +24,7 @@ from core.errors import OperationError
 from core.time_limits import NO_LIMITS
 from core.timestamps import now_us, timestamp
 from history.imports.check import Checked
-from history.imports.portion import Portion
+from history.imports.portion import ImportPortion
 from history.imports.whole_hours import Part, copy_packed, packed_days
 from ingest.spool.format import SpooledBatch
 from ingest.writer.bisect import split_by_days
@@ -118,7 +118,7 @@ class Store:
         group = assemble([(_NO_FILE, [spooled])], NO_LIMITS)
         await bounded(self.connection, self.time_out, write(self.connection, group, [spooled], RepeatingChannels()))
 
-    def _spooled(self, portion: Portion) -> list[SpooledBatch]:
+    def _spooled(self, portion: ImportPortion) -> list[SpooledBatch]:
         """A batch for each source."""
         channel_index = portion.samples.channel
         ids = np.array([channel.id for channel in self.channels], np.int32)[channel_index]

@@ -18,7 +18,7 @@ from core.batch import Int64s
 from core.samples import Samples
 from core.timestamps import DAY_US, HOUR_US, microseconds, timestamp
 from history.codec import packed_hours
-from history.imports.portion import Portion, joined
+from history.imports.portion import ImportPortion, joined
 from ingest.writer.transaction.write import copy_rows
 from schema.queries import load
 
@@ -27,7 +27,7 @@ _MAX_KEYS = 1_000_000  # keys
 _CHANNELS = 2**31
 
 
-def hour_keys(portion: Portion) -> Int64s:
+def hour_keys(portion: ImportPortion) -> Int64s:
     """A number for the channel and hour of each sample, (n,)."""
     return portion.samples.time // HOUR_US * _CHANNELS + portion.samples.channel
 
@@ -40,7 +40,7 @@ class HourCounts:
     _counts: list[Int64s] = field(default_factory=list)
     _size: int = 0
 
-    def add(self, portion: Portion) -> None:
+    def add(self, portion: ImportPortion) -> None:
         """Count a portion."""
         keys, counts = np.unique(hour_keys(portion), return_counts=True)
         self._keys.append(keys)
@@ -65,16 +65,16 @@ class HourCounts:
 class Part:
     """Samples to be stored in one transaction."""
 
-    portion: Portion
+    portion: ImportPortion
     is_whole: bool  # all of the file's samples of these channels and hours
 
 
-def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _MAX_SAMPLES) -> Iterator[Part]:
+def regroup(portions: Iterable[ImportPortion], counts: HourCounts, at_once: int = _MAX_SAMPLES) -> Iterator[Part]:
     """The samples of a file by whole hours, as far as ``at_once`` samples contain whole ones.
 
     The same file gives the same parts.
     """
-    incomplete: list[Portion] = []
+    incomplete: list[ImportPortion] = []
     for portion in portions:
         incomplete.append(portion)
         if sum(map(len, incomplete)) >= at_once:
@@ -88,7 +88,7 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _MAX
         yield from _split(joined(incomplete), counts)
 
 
-def _split(portion: Portion, counts: HourCounts) -> tuple[Part, Part]:
+def _split(portion: ImportPortion, counts: HourCounts) -> tuple[Part, Part]:
     """The whole hours, and the others."""
     keys, key_indices, n_of_keys = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
     is_complete: NDArray[np.bool_] = (n_of_keys == counts.of_keys(keys))[key_indices]

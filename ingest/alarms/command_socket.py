@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.accounts import account_name
 from core.errors import OperationError, PlantlogError
-from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi, Outcome
+from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, CommandOutcome, OperatorApi
 from ingest.event_rows import storable
 
 log = logging.getLogger(__name__)
@@ -89,10 +89,10 @@ async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
     answers = await request(run, "POST", "/alarms", command)
     if not answers:
         raise no_collector(run)
-    outcome = Outcome()
+    outcome = CommandOutcome()
     for status, payload in answers:
         if status == 200:
-            outcome.add(Outcome(**payload))
+            outcome.add(CommandOutcome(**payload))
     channel = str(command["channel"])
     if not outcome.matches or set(channel) & set("*?["):  # else one collector has all of the channel's alarms
         outcome.failed += dict.fromkeys(payload["error"] for status, payload in answers if status != 200)

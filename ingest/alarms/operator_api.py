@@ -85,7 +85,7 @@ class OperatorApi:
         listed = [conditions.as_json(each) for conditions in self._conditions() for each in conditions.listed()]
         return limits + sorted(listed, key=lambda alarm: (alarm["channel"], alarm["limit"]))
 
-    async def execute(self, command: AlarmCommand) -> Outcome:
+    async def execute(self, command: AlarmCommand) -> CommandOutcome:
         """Execute a command; return its outcome for each alarm once the changes are on disk.
 
         A condition of a server is acknowledged there; its state changes when the server says so.
@@ -93,7 +93,7 @@ class OperatorApi:
         Raises OperationError if the command is not allowed.
         """
         self._check(command)
-        outcome = Outcome()
+        outcome = CommandOutcome()
         for evaluator in self._evaluators():
             columns = evaluator.columns
             for channel_id in list(columns.channels()) if columns is not None else ():
@@ -144,7 +144,9 @@ class OperatorApi:
                 raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
 
 
-async def _acknowledge(command: AlarmCommand, conditions: Conditions, condition: Condition, outcome: Outcome) -> None:
+async def _acknowledge(
+    command: AlarmCommand, conditions: Conditions, condition: Condition, outcome: CommandOutcome
+) -> None:
     """Acknowledge a condition on its server; add the result to ``outcome``."""
     name = f"{conditions.name_of(condition)} {condition.name}"
     if not _applies_to(command, condition.state):
@@ -205,7 +207,7 @@ def _as_json(evaluator: AlarmEvaluator, channel: AlarmChannel, monitor: LimitMon
 
 
 @dataclass(slots=True)
-class Outcome:
+class CommandOutcome:
     """Outcome of a command: a line for each alarm that matches."""
 
     done: list[str] = field(default_factory=list)
@@ -217,7 +219,7 @@ class Outcome:
         """Return whether an alarm matches."""
         return bool(self.done or self.failed or self.inapplicable)
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: CommandOutcome) -> None:
         """Add the outcome in another collector."""
         self.done += other.done
         self.failed += other.failed

@@ -23,7 +23,7 @@ _MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """Outcome of a fault that was alone."""
 
     step: Step
@@ -52,7 +52,7 @@ class Report:
     recovery_seconds: float = 0.0  # after that until polls were in time again and nothing waited
     not_recovered: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
     rollups: RollupResult = field(default_factory=RollupResult)
-    outcomes: Sequence[Outcome] = ()  # of machines that failed one at a time
+    outcomes: Sequence[TrialOutcome] = ()  # of machines that failed one at a time
     soak: SoakResult | None = None
 
     @property

@@ -48,7 +48,7 @@ class FileSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class SamplePortion:
     """Samples of some channels."""
 
     stored: Sequence[FileSamples]
@@ -93,7 +93,7 @@ def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> 
 Kernel = Callable[[Iterable[Samples]], Iterable[Result]]  # of samples by channel and time, some at a time
 
 
-def compute(kernel: Kernel[Result], portion: Portion) -> list[Result]:
+def compute(kernel: Kernel[Result], portion: SamplePortion) -> list[Result]:
     """Results of a kernel, of the samples of a portion."""
     if len(_footers) > _MAX_FOOTERS:
         _footers.clear()

@@ -30,7 +30,7 @@ from history.codec.row_groups import TIME
 from history.reading.day_samples import DaySamples
 from history.sql.kernels.columns import as_arrow, by_portion
 from history.sql.sources.execution import THREADS, in_order
-from history.sql.sources.portion import ArchivedDay, Day, Kernel, Portion, compute, forget_footers, split_days
+from history.sql.sources.portion import ArchivedDay, Day, Kernel, SamplePortion, compute, forget_footers, split_days
 from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.scan import Hours, Scan, hours_within
 from schema.queries import load
@@ -101,7 +101,7 @@ class SampleSource:
         waiting = self._portions(days, within, names, in_parts=in_parts)
         first = list(islice(waiting, 2))
 
-        def submit(portion: Portion) -> Future[list[Result]]:
+        def submit(portion: SamplePortion) -> Future[list[Result]]:
             is_sent = len(first) > 1 and portion.stored  # a single one takes longer to be sent
             return (self._executor if is_sent else self._threads).submit(compute, kernel, portion)
 
@@ -111,11 +111,11 @@ class SampleSource:
 
     def _portions(
         self, days: Sequence[Day], within: tuple[int, int], names: Sequence[str], *, in_parts: bool
-    ) -> Iterator[Portion]:
+    ) -> Iterator[SamplePortion]:
         for group in split_days(days, in_parts=in_parts):
             stored = [archived for day in group for archived in day.stored(within)]
             others = [samples for day in group for samples in self._others(day, within)]
-            yield Portion(stored, others, names, in_parts)
+            yield SamplePortion(stored, others, names, in_parts)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""

@@ -23,7 +23,7 @@ from lab.chaos.machines.database import DatabaseServers
 from lab.chaos.machines.faults import FAULTS, Machines, inject, single_steps
 from lab.chaos.machines.member import PLANT, Member, WallClock
 from lab.chaos.plants import OPCUA, Ports, Simulated
-from lab.chaos.report import Outcome, Report
+from lab.chaos.report import Report, TrialOutcome
 from lab.chaos.schedule import play, schedule
 from lab.chaos.settling import closed, not_stored, rollups, waiting
 from ops import ports
@@ -156,9 +156,9 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
 
 async def _fail_singly(
     options: ChaosOptions, machines: Machines, watch: Watch, progress: Callable[[str], None]
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """Inject one fault after the other, each when all is as before."""
-    began, outcomes = time.monotonic(), list[Outcome]()
+    began, outcomes = time.monotonic(), list[TrialOutcome]()
     for step in single_steps(options.seed):
         if time.monotonic() - began > options.seconds * _SINGLE_SHARE:
             break
@@ -166,7 +166,7 @@ async def _fail_singly(
         from_us = now_us()
         await inject(step, machines)
         compared, seconds = await watch.compared(from_us - _BEFORE_US, recorded=False)
-        outcomes.append(Outcome(step, seconds, compared["all"].missing, await watch.gaps_since(from_us)))
+        outcomes.append(TrialOutcome(step, seconds, compared["all"].missing, await watch.gaps_since(from_us)))
         progress(f"{time.monotonic() - began:7.1f} s    {outcomes[-1]}")
     return outcomes
 

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from core.samples import Samples
 from core.timestamps import HOUR_US
-from history.imports.portion import Portion
+from history.imports.portion import ImportPortion
 from history.imports.whole_hours import HourCounts, hour_keys, regroup
 
 Sample = tuple[int, int]  # channel, hour
 
 
-def portion_of(samples: list[Sample], first_line: int) -> Portion:
+def portion_of(samples: list[Sample], first_line: int) -> ImportPortion:
     """Each with the line as its value."""
     channel, hour = (np.array(column, np.int64) for column in zip(*samples, strict=True))
     line = np.arange(first_line, first_line + len(samples))
     time = hour * HOUR_US + line
-    return Portion(
+    return ImportPortion(
         Samples(channel.astype(np.int32), time, line.astype(np.float64), np.zeros(len(line), np.uint32)), line, 0
     )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from history.codec import row_groups
 from history.codec.row_groups import Rows
-from history.sql.sources.portion import Portion
+from history.sql.sources.portion import SamplePortion
 from tests.unit.history.sql_samples import Sample, columns
 
 _DAY = 100
@@ -79,7 +79,7 @@ def test_samples_are_by_channel_and_time(
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_SAMPLES", "_JOINED_ROWS"):
             patch.setattr(row_groups, name, rows)
-        portion = Portion(stored, others, (), in_parts)  # type: ignore[arg-type]
+        portion = SamplePortion(stored, others, (), in_parts)  # type: ignore[arg-type]
         found = [one for one in portion.read() if len(one)]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from core.paths import State
 from history.rollups import RollupDifference
 from lab.chaos.machines import faults as machines
-from lab.chaos.report import Outcome, Report
+from lab.chaos.report import Report, TrialOutcome
 from lab.chaos.schedule import FAULTS, Fault, schedule, soak_schedule
 from lab.chaos.settling import ClosedMinutes, RollupResult
 from lab.chaos.soak import Soak, SoakResult, Usage, trends, unexplained
@@ -145,7 +145,7 @@ def test_each_machine_fails_once_alone_and_the_kinds_take_turns(seed: int) -> No
 
 def test_sample_that_is_missing_after_a_single_fault_is_a_failure() -> None:
     step = machines.single_steps(1)[0]
-    fine, wrong = (replace(report(), outcomes=[Outcome(step, 1.0, missing, 0)]) for missing in (0, 3))
+    fine, wrong = (replace(report(), outcomes=[TrialOutcome(step, 1.0, missing, 0)]) for missing in (0, 3))
     assert fine.failures == []
     assert wrong.failures == [f"3 samples missing after {step.fault.name}, which was alone"]
 
