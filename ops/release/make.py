@@ -38,6 +38,7 @@ SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 def make(version: str, key: Path, targets: str | None, progress: Callable[[str], None]) -> Path:
     """Make a release of the checked-out commit; its folder. Raises OperationError, OSError."""
     signer, today = signing_key(key), datetime.now(UTC).date()
+    options = ("--key", str(key), *(("--for", targets) if targets else ()))
     names = [target.name for target in targets_of(targets)]
     folder = CHECKOUT / "dist" / f"plantlog-{version}"
     released = is_released(CHECKOUT, version, today)
@@ -51,7 +52,7 @@ def make(version: str, key: Path, targets: str | None, progress: Callable[[str],
         if not released:
             progress(f"recording the database of {version} for tests of upgrades")
             _commit(checkout, version, str(today))
-        _build(checkout, content, version, names, key, progress)
+        _build(checkout, content, version, options, progress)
         (content / "provenance.json").write_text(json.dumps(_provenance(checkout, content, names, signer), indent=1))
         sign(content, signer)
         if not released:
@@ -92,7 +93,7 @@ def _commit(checkout: Path, version: str, day: str) -> None:
 
 
 def _build(
-    checkout: Path, content: Path, version: str, names: Sequence[str], key: Path, progress: Callable[[str], None]
+    checkout: Path, content: Path, version: str, options: Sequence[str], progress: Callable[[str], None]
 ) -> None:
     """Raises OperationError, OSError."""
     stem = content / f"plantlog-{version}"
@@ -104,7 +105,7 @@ def _build(
     progress("making packages")
     _run_python(checkout, "ops.packaging", str(content))
     progress("making the bundle")
-    _run_python(checkout, "ops", "admin", "bundle", f"{stem}.bundle", "--key", str(key), "--for", ",".join(names))
+    _run_python(checkout, "ops", "admin", "bundle", f"{stem}.bundle", *options)
 
 
 def _run_python(checkout: Path, module: str, *arguments: str) -> None:
