@@ -112,7 +112,7 @@ def answer(session: Session, query: str, form: Form) -> None:
 
 
 def _has_rows(statement: Any, columns: tuple[str, ...]) -> bool:
-    """Whether a statement answers with rows, and not with how many it changed."""
+    """Return whether a statement answers with rows, and not with how many it changed."""
     kinds = statement.expected_result_type
     is_number = columns == ("Count",) and ExpectedResultType.CHANGED_ROWS in kinds
     return ExpectedResultType.QUERY_RESULT in kinds and not is_number

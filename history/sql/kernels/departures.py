@@ -238,7 +238,7 @@ def runs(places: NDArray[np.intp], n: int) -> Sequence[tuple[int, int]]:
 
 
 def lasting(last: int, n: int) -> bool:
-    """Whether a run that ends there has not ended after all ``n`` places."""
+    """Return whether a run that ends there has not ended after all ``n`` places."""
     return last + _apart(n) >= n
 
 

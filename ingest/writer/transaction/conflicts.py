@@ -11,7 +11,7 @@ from core.timestamps import iso
 
 
 def same_sample(first: tuple[float, int], other: tuple[float, int]) -> bool:
-    """True if two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
+    """Return whether two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
     return struct.pack("=dq", *first) == struct.pack("=dq", *other)
 
 

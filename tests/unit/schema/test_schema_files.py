@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from core.errors import DatabaseError
+from core.paths import CHECKOUT
 from ops.migration.editions import FOLDER, created, in_order, routines
 from ops.migration.migrate import migrations, tables
 from schema import FOLDER as SCHEMA
@@ -19,6 +22,19 @@ def test_sql_lines_have_at_most_120_characters() -> None:
     assert len(paths) > 200
     lines = ((path, number, line) for path in paths for number, line in enumerate(path.read_text().splitlines(), 1))
     assert [f"{path}:{number}: {len(line)}" for path, number, line in lines if len(line) > 120] == []
+
+
+def test_commits_and_editors_lint_the_same_sql() -> None:
+    """By the hook of squawk, and by its own configuration."""
+    patterns = tomllib.loads((CHECKOUT / ".squawk.toml").read_text())["excluded_paths"]
+    [excluded] = re.findall(r"types: \[sql\]\n +exclude: (\S+)", (CHECKOUT / ".pre-commit-config.yaml").read_text())
+    paths = [
+        str(path.relative_to(CHECKOUT))
+        for room in ("schema", "dashboards")
+        for path in (CHECKOUT / room).rglob("*.sql")
+    ]
+    assert [path for path in paths if any(fnmatch(path, p) for p in patterns) != bool(re.search(excluded, path))] == []
+    assert [p for p in patterns if not any(fnmatch(path, p) for path in paths) and p != "tests/*"] == []
 
 
 def test_both_editions_have_the_same_names() -> None:
