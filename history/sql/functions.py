@@ -27,6 +27,7 @@ from history.sql.kernels.excursions import FAR_OFF, Excursions
 from history.sql.kernels.interpolated import VALUES, Values
 from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
 from history.sql.kernels.oscillations import OSCILLATIONS, Oscillations
+from history.sql.kernels.relations import RELATIONS, Relations, relations
 from history.sql.kernels.replays import PAIRS, Replays
 from history.sql.kernels.resampled import MEANS, MOVES, Grid, Movers
 from history.sql.kernels.runs import RUNS, Runs
@@ -89,6 +90,7 @@ class Functions:
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
+            (self.relations_of, [channels, ids, *[number] * 6, "DOUBLE"], RELATIONS),
             (self.episodes_of, [channels, *[number] * 6], EPISODES),
             (self.departures_of, [channels, ids, *[number] * 6], DEPARTURES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
@@ -261,6 +263,24 @@ class Functions:
         grid = Grid(Channels.of_fields(channels), since, step)
         kernel = Oscillations(grid, (until - since) // step, least_regularity)
         return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
+
+    def relations_of(
+        self,
+        channels: list[ChannelFields],
+        groups: list[int],
+        reference_from: int,
+        reference_to: int,
+        since: int,
+        until: int,
+        step: int,
+        alarm_every: int,
+        least_correlation: float,
+    ) -> Any:
+        """Broken relations from since on (kernels/relations.py). ``groups``: that of each channel."""
+        group_of = {channel["channel_id"]: group for channel, group in zip(channels, groups, strict=True)}
+        before = self._means(channels, reference_from, reference_to, step)
+        kernel = Relations(since, step, alarm_every, least_correlation)
+        return _of_rows(RELATIONS, relations(kernel, group_of, before, self._means(channels, since, until, step)))
 
     def episodes_of(
         self,

@@ -104,7 +104,7 @@ class Departures:
             yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
             return
         usable = np.isnan(reference).mean(axis=0) <= 1 / 2
-        middle, spread = _spread(reference[:, usable])
+        middle, spread = robust_spread(reference[:, usable])
         moves = spread > _CONSTANT * np.maximum(np.abs(middle), np.nanmax(np.abs(reference[:, usable]), axis=0))
         usable[usable] = moves
         if not usable.any():
@@ -186,7 +186,7 @@ def dense(ids: NDArray[np.int32], n: int, portions: Iterable[Columns]) -> Float6
     return values
 
 
-def _spread(values: Float64s) -> tuple[Float64s, Float64s]:
+def robust_spread(values: Float64s) -> tuple[Float64s, Float64s]:
     """Medians and robust standard deviations of channels; of those that mostly stand, the usual ones."""
     middle = np.nanmedian(values, axis=0)
     robust, usual = _MAD * np.nanmedian(np.abs(values - middle), axis=0), np.nanstd(values, axis=0)
@@ -195,22 +195,22 @@ def _spread(values: Float64s) -> tuple[Float64s, Float64s]:
 
 def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     """The components that explain 90 % of the variance of (n, p) values without the far ones."""
-    wrapped = _wrapped(np.nan_to_num((values - middle) / spread))
-    size = np.maximum(np.sqrt(np.square(wrapped).mean(axis=0)), 1 / 2)
-    wrapped /= size
-    n, p = wrapped.shape
+    near = wrapped(np.nan_to_num((values - middle) / spread))
+    size = np.maximum(np.sqrt(np.square(near).mean(axis=0)), 1 / 2)
+    near /= size
+    n, p = near.shape
     if p <= n:
-        variances, components = np.linalg.eigh(wrapped.T @ wrapped / n)
+        variances, components = np.linalg.eigh(near.T @ near / n)
     else:  # more channels than buckets: the same components, by the smaller matrix
-        variances, rows = np.linalg.eigh(wrapped @ wrapped.T / n)
-        components = wrapped.T @ rows / np.sqrt(np.maximum(n * variances, 1e-12))
+        variances, rows = np.linalg.eigh(near @ near.T / n)
+        components = near.T @ rows / np.sqrt(np.maximum(n * variances, 1e-12))
     variances, components = np.maximum(variances[::-1], 1e-12), components[:, ::-1]
     k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
     k = max(1, min(k, p - 1, n // 3))
     return Model(middle, spread * size, components[:, :k], variances[:k])
 
 
-def _wrapped(values: Float64s) -> Float64s:
+def wrapped(values: Float64s) -> Float64s:
     """Values of which those far off count less, and those beyond all bounds nothing."""
     size = np.abs(values)
     far = np.sign(values) * _WRAP_SIZE * np.tanh(_WRAP_RATE * (_WRAP_TO - size))

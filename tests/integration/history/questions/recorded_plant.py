@@ -83,4 +83,6 @@ async def _record(plant: Recording) -> None:
     for _ in range(2):
         await plant.event(4250, "source_state", "disconnected", detail='{"reason": "test", "at": 1773050400000000}')
     await plant.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)
-    await plant.samples("boiler/swinging", seconds, noise() + 5 * np.sin(2 * np.pi * seconds / 60))
+    swinging = noise() + 5 * np.sin(2 * np.pi * seconds / 60)
+    await plant.samples("boiler/swinging", seconds, swinging)
+    await plant.samples("boiler/sister", seconds, swinging + noise(0) + 20 * late)

@@ -1,0 +1,123 @@
+"""Differences between two runs of a plant that are aligned at their starts (schema/questions/compare.sql).
+
+Runs are warped by dynamic programming: Sakoe and Chiba, Dynamic programming algorithm optimization for spoken word
+recognition, IEEE Transactions on Acoustics, Speech, and Signal Processing 26 (1978), of all channels of a unit at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s
+from history.codec.row_groups import TIME
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.departures import dense, lasting, runs
+
+DIFFERENCES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("from_time", TIME),  # where the first bucket begins that differs
+        ("to_time", TIME),  # where the last one ends; None: it lasts until the end
+        ("peak_time", TIME),
+        ("value", pa.float64()),  # at the peak
+        ("other_time", TIME),  # of the other run, that it was compared with
+        ("other", pa.float64()),  # value there
+        ("score", pa.float64()),  # difference in limits
+    ]
+)
+_NOISES = 8.0  # robust deviations of steps between buckets in a difference that counts
+_SHARE = 0.05  # of the extent of the other run in a difference that counts
+_LASTS = 3  # buckets that differ, at least
+_TRIMMED = 0.6745  # median of |z|, z normal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Buckets of a run that differ from those of another one."""
+
+    since: int  # µs
+    other_since: int  # µs
+    step: int  # µs
+    warp: int  # buckets by which the runs may be out of step
+
+    def of_unit(self, channels: NDArray[np.int32], other: Float64s, values: Float64s) -> Iterator[dict[str, Any]]:
+        """Rows of DIFFERENCES. ``other``, ``values``: (buckets, channels); NaN: there is no value."""
+        known = ~(np.isnan(other).all(axis=0) | np.isnan(values).all(axis=0))
+        channels, other, values = channels[known], other[:, known], values[:, known]
+        if not len(channels):
+            return
+        limits = _limits(other, values)
+        n = min(len(other), len(values))
+        path = np.arange(n) if not self.warp else _warped(values / limits, other / limits, self.warp)
+        off = values[: len(path)] - other[path]
+        for column, channel in enumerate(channels.tolist()):
+            size = np.nan_to_num(np.abs(off[:, column]) / limits[column])
+            for first, last in runs(np.flatnonzero(size > 1), len(size)):
+                if (size[first : last + 1] > 1).sum() < _LASTS:
+                    continue
+                peak = first + int(np.argmax(size[first : last + 1]))
+                yield {
+                    "channel_id": channel,
+                    "from_time": self.since + first * self.step,
+                    "to_time": None if lasting(last, len(size)) else self.since + (last + 1) * self.step,
+                    "peak_time": self.since + peak * self.step,
+                    "value": float(values[peak, column]),
+                    "other_time": self.other_since + int(path[peak]) * self.step,
+                    "other": float(other[path[peak], column]),
+                    "score": float(size[peak]),
+                }
+
+
+def _limits(other: Float64s, values: Float64s) -> Float64s:
+    """Differences that count, (channels,): more than noise, and than a little of what the other run does."""
+    noise = np.max([np.nan_to_num(np.nanmedian(np.abs(np.diff(run, axis=0)), axis=0)) for run in (other, values)], axis=0)
+    extent = np.nanmax(other, axis=0) - np.nanmin(other, axis=0)
+    least = 1e-9 * np.maximum(np.nanmax(np.abs(other), axis=0), 1e-9)
+    limits: Float64s = np.max([_NOISES * noise / _TRIMMED / np.sqrt(2), _SHARE * extent, least], axis=0)
+    return limits
+
+
+def _warped(values: Float64s, other: Float64s, most: int) -> NDArray[np.intp]:
+    """Position in the other run for each bucket, at most so far away, along which both differ least."""
+    n, m = len(values), len(other)
+    shifts = np.arange(-most, most + 1)
+    cost = np.full((n, len(shifts)), np.inf)
+    came = np.zeros((n, len(shifts)), np.int8)
+    total = np.where(shifts == 0, 0.0, np.inf)  # both begin together
+    for i in range(n):
+        at = i + shifts
+        inside = (at >= 0) & (at < m)
+        apart = np.minimum(np.nan_to_num(np.abs(values[i] - other[np.clip(at, 0, m - 1)])), 3.0).sum(axis=1)
+        # From the bucket before with the same shift, or with one more or less: the other run stood, or went by two.
+        best = np.array([total, np.append(total[1:], np.inf) + 0.1, np.append(np.inf, total[:-1]) + 0.1])
+        came[i] = best.argmin(axis=0)
+        total = np.where(inside, best.min(axis=0) + apart, np.inf)
+        cost[i] = total
+    ends = np.flatnonzero(np.isfinite(cost).any(axis=1))
+    path = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, np.intp)
+    shift = int(np.argmin(cost[len(path) - 1])) if len(path) else 0
+    for i in range(len(path) - 1, -1, -1):
+        path[i] = i + shifts[shift]
+        shift += (0, 1, -1)[came[i, shift]]
+    return path
+
+
+def differences(
+    kernel: Comparison,
+    units: Mapping[int, int],
+    other: tuple[int, Iterable[Columns]],
+    values: tuple[int, Iterable[Columns]],
+) -> Iterator[dict[str, Any]]:
+    """Rows of DIFFERENCES. ``units``: channel → unit; ``other``, ``values``: number of buckets, and means."""
+    ids = np.array(sorted(units, key=lambda channel: (units[channel], channel)), np.int32)
+    unit = np.array([units[channel] for channel in ids.tolist()])
+    before, now = (dense(ids, n, means) for n, means in (other, values))
+    for number in np.unique(unit).tolist():
+        rows = slice(*np.searchsorted(unit, [number, number + 1]).tolist())
+        yield from kernel.of_unit(ids[rows], before[rows].T, now[rows].T)

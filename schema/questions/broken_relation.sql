@@ -1,0 +1,56 @@
+-- broken_relation: which channels moved together in a reference and no longer do, as sisters that drift apart
+--
+-- Channels of one unit, and of units whose last parts have the same name (a/boiler1, b/boiler1), are compared in pairs:
+-- each one with the five that it moves with most in the reference. Both are scaled by their median and spread there; a
+-- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
+-- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
+-- not. Where both stood still in the reference, no relation is known: a pump that always ran has none with its flow.
+--
+-- channel is the one that most broken pairs have in common, or that is farther from what is usual of it; partners are
+-- the others, the farthest first. broken_at is where the first mean too far apart begins, until_when where the last one
+-- ends (NULL: it lasted until the end). score is the largest distance in limits: 1 is the limit. correlation_before
+-- and correlation_after are those with the first partner; NULL: one of them stands still.
+--
+-- Parameters
+--   since              timestamptz  from this moment on
+--   until              timestamptz  before this moment
+--   channels           text[]       names or patterns [NULL: all that are analog or discrete]
+--   before_since       timestamptz  start of the reference [NULL: same length, directly before]
+--   before_until       timestamptz  its end [NULL: since]
+--   step               interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   alarm_every        interval     time in which one false row of a unit is accepted [NULL: 20 times the interval]
+--   least_correlation  float8       lowest absolute correlation in the reference, to be a pair [0.8]
+-- Reads from: before_since
+-- Judges: numeric channels with samples before since
+-- Portions: namesake
+-- Cost: one pass over both intervals, then 0.3 ms per pair.
+-- Example: plantlog ask broken_relation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
+WITH
+numeric_channels AS (
+    SELECT g.channel_id, g.name, g.fields,
+           dense_rank() OVER (ORDER BY regexp_extract(c.unit_path, '[^/]*$'))::INT AS number
+    FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
+                            greatest(until, before_until)) AS g
+    JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
+    WHERE g.kind <> 'counter'
+),
+broken AS (
+    SELECT unnest(relations_of(a.fields, a.numbers, epoch_us(coalesce(before_since, since - (until - since))),
+                               epoch_us(coalesce(before_until, since)), epoch_us(since), epoch_us(until),
+                               mean_step(channels, coalesce(before_since, since - (until - since)),
+                                         coalesce(before_until, since), since, until, step),
+                               coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since)), least_correlation),
+                  recursive := true)
+    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
+          FROM numeric_channels AS g
+          HAVING count(*) > 0) AS a
+)
+SELECT n.names[b.channel_id] AS channel, list_transform(b.partners, lambda partner: n.names[partner]) AS partners,
+       b.from_time AS broken_at, b.to_time AS until_when, b.score, b.before AS correlation_before,
+       b.after AS correlation_after
+FROM broken AS b
+CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM numeric_channels AS g) AS n;
+
+SELECT *
+FROM portion_rows
+ORDER BY round(score, 6) DESC, channel;

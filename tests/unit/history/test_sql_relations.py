@@ -1,0 +1,59 @@
+"""Pairs that moved together are found where they no longer do, by the odd one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.batch import Float64s
+from history.sql.kernels.relations import Relations
+
+_IDS = np.arange(10, 16, dtype=np.int32)
+
+
+def rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
+    kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8)
+    return list(kernel.of_group(_IDS[: reference.shape[1]], reference, values))
+
+
+def together(seed: int, n: int) -> Float64s:
+    """Four channels that move together, one of them against the others, and two that do not."""
+    random = np.random.default_rng(seed)
+    load = random.normal(size=(n, 1)).cumsum(axis=0) * 0.1 + random.normal(size=(n, 1))
+    return np.hstack([load * [1, 2, -3, 40] + random.normal(0, 0.1, (n, 4)), random.normal(size=(n, 2))])
+
+
+def test_usual_operation_has_few_rows() -> None:
+    assert sum(bool(rows(together(seed, 300), together(seed, 600)[300:])) for seed in range(20)) <= 3
+
+
+@pytest.mark.parametrize("odd", range(4))
+def test_the_odd_one_is_named_with_its_partners(odd: int) -> None:
+    every = together(1, 500)
+    every[400:450, odd] = np.random.default_rng(9).normal(30, 1, 50)
+    [row] = rows(every[:300], every[300:])
+    assert row["channel_id"] == _IDS[odd]
+    assert sorted([*row["partners"], row["channel_id"]]) == _IDS[:4].tolist()
+    assert (row["from_time"], row["to_time"]) == (2000, 2500)
+    assert abs(row["before"]) > 0.9
+    assert row["score"] > 1
+
+
+def test_a_channel_that_stands_still_has_no_correlation() -> None:
+    every = together(1, 500)
+    every[300:, 3] = 70.0
+    [row] = rows(every[:300], every[300:])
+    assert (row["channel_id"], row["after"], row["to_time"]) == (_IDS[3], None, None)
+
+
+def test_gaps_and_what_has_no_relation() -> None:
+    every = together(1, 500)
+    every[320:400, 0] = np.nan
+    every[10:60, 1] = np.nan
+    every[300:, 4] += 100
+    assert rows(every[:300], every[300:]) == []
+    assert rows(every[:30], every[30:]) == []
+    assert rows(np.full((300, 2), 7.0), np.arange(200.0).reshape(100, 2)) == []
+    assert rows(np.empty((300, 0)), np.empty((100, 0))) == []
