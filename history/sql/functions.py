@@ -19,6 +19,7 @@ from history.sql.kernels import runs, weighted_statistics
 from history.sql.kernels.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.kernels.changes import CHANGES, Changes
 from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
+from history.sql.kernels.comparison import DIFFERENCES, Comparison, differences
 from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
 from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
 from history.sql.kernels.departures import DEPARTURES, Departures, departures
@@ -90,6 +91,7 @@ class Functions:
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
+            (self.differences_of, [channels, ids, *[number] * 6], DIFFERENCES),
             (self.relations_of, [channels, ids, *[number] * 6, "DOUBLE"], RELATIONS),
             (self.episodes_of, [channels, *[number] * 6], EPISODES),
             (self.departures_of, [channels, ids, *[number] * 6], DEPARTURES),
@@ -263,6 +265,23 @@ class Functions:
         grid = Grid(Channels.of_fields(channels), since, step)
         kernel = Oscillations(grid, (until - since) // step, least_regularity)
         return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
+
+    def differences_of(
+        self,
+        channels: list[ChannelFields],
+        units: list[int],
+        other_from: int,
+        other_to: int,
+        since: int,
+        until: int,
+        step: int,
+        warp: int,
+    ) -> Any:
+        """Differences from another run (kernels/comparison.py). ``units``: that of each channel; ``warp``: µs."""
+        unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
+        other = self._means(channels, other_from, other_to, step)
+        kernel = Comparison(since, other_from, step, min(max(warp, 0) // step, 500))
+        return _of_rows(DIFFERENCES, differences(kernel, unit_of, other, self._means(channels, since, until, step)))
 
     def relations_of(
         self,

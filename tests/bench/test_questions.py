@@ -75,6 +75,7 @@ def test_spans_leave_the_hour_before_to_questions_that_learn_from_it() -> None:
         **dict.fromkeys(("aggregates", "change_points", "correlation", "gaps_and_coverage", "interpolated"), (0, 15)),
         "oscillation": (0, 15),
         "broken_relation": (12, 15),
+        "compare": (12, 15),
         "departure": (12, 15),
         "episodes": (12, 15),
         "what_changed": (12, 15),

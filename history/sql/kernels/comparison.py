@@ -28,11 +28,12 @@ DIFFERENCES = pa.struct(
         ("value", pa.float64()),  # at the peak
         ("other_time", TIME),  # of the other run, that it was compared with
         ("other", pa.float64()),  # value there
-        ("score", pa.float64()),  # difference in limits
+        ("score", pa.float64()),  # difference in limits; None: the channel stood in both runs
     ]
 )
 _NOISES = 8.0  # robust deviations of steps between buckets in a difference that counts
-_SHARE = 0.05  # of the extent of the other run in a difference that counts
+_SHARE = 0.05  # of the extent of the runs in a difference that counts
+_ROUNDING = 1e-9  # of the largest value: a smaller difference is none
 _LASTS = 3  # buckets that differ, at least
 _TRIMMED = 0.6745  # median of |z|, z normal
 
@@ -52,7 +53,7 @@ class Comparison:
         channels, other, values = channels[known], other[:, known], values[:, known]
         if not len(channels):
             return
-        limits = _limits(other, values)
+        limits, measurable = _limits(other, values)
         n = min(len(other), len(values))
         path = np.arange(n) if not self.warp else _warped(values / limits, other / limits, self.warp)
         off = values[: len(path)] - other[path]
@@ -70,17 +71,22 @@ class Comparison:
                     "value": float(values[peak, column]),
                     "other_time": self.other_since + int(path[peak]) * self.step,
                     "other": float(other[path[peak], column]),
-                    "score": float(size[peak]),
+                    "score": float(size[peak]) if measurable[column] else None,
                 }
 
 
-def _limits(other: Float64s, values: Float64s) -> Float64s:
-    """Differences that count, (channels,): more than noise, and than a little of what the other run does."""
-    noise = np.max([np.nan_to_num(np.nanmedian(np.abs(np.diff(run, axis=0)), axis=0)) for run in (other, values)], axis=0)
-    extent = np.nanmax(other, axis=0) - np.nanmin(other, axis=0)
-    least = 1e-9 * np.maximum(np.nanmax(np.abs(other), axis=0), 1e-9)
-    limits: Float64s = np.max([_NOISES * noise / _TRIMMED / np.sqrt(2), _SHARE * extent, least], axis=0)
-    return limits
+def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.bool_]]:
+    """Differences that count, (channels,), and whether there is anything to measure them by.
+
+    They are more than noise, and than a little of what the channel does.
+    """
+    both = other, values
+    noise = np.max([np.nan_to_num(np.nanmedian(np.abs(np.diff(run, axis=0)), axis=0)) for run in both], axis=0)
+    extent = np.max([np.nanmax(run, axis=0) - np.nanmin(run, axis=0) for run in both], axis=0)
+    largest = np.max([np.nanmax(np.abs(run), axis=0) for run in both], axis=0)
+    least = np.maximum(_ROUNDING * largest, 1e-12)
+    limits = np.maximum(_NOISES * noise / _TRIMMED / np.sqrt(2), _SHARE * extent)
+    return np.maximum(limits, least), limits > least
 
 
 def _warped(values: Float64s, other: Float64s, most: int) -> NDArray[np.intp]:

@@ -1,0 +1,53 @@
+-- compare: where a run of a plant differs from an earlier one, as two start-ups, aligned at their starts
+--
+-- Means at the same time after both starts are compared, or with "warp" at those times, up to so much apart, at which
+-- the channels of the unit together differ least: a phase that takes longer is no difference then. A difference counts
+-- in three means or more, if it is more than 8 robust spreads of the steps between means, and more than a 20th of what
+-- the channel does in the runs.
+--
+-- from_time is where the first mean begins that differs, to_time where the last one ends (NULL: it lasts until the
+-- end); seconds_after_start is from_time after since. score is the largest difference in limits: 1 is the limit (NULL:
+-- the channel stood in both runs). value and other_value are those at that time (at) and at the time of the earlier
+-- run that it was compared with (other_at). A channel without samples in one of both is not judged.
+--
+-- Parameters
+--   since         timestamptz  start of the run
+--   until         timestamptz  its end
+--   channels      text[]       names or patterns [NULL: all analog ones]
+--   before_since  timestamptz  start of the earlier run [NULL: same length, directly before]
+--   step          interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   warp          interval     how far the runs may be out of step [0 s]
+-- Reads from: before_since
+-- Judges: analog channels
+-- Portions: unit
+-- Cost: one pass over both runs; with warp, 10 µs per mean of a unit and 100 steps of warp.
+-- Example: plantlog ask compare --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --before-since 2026-03-08T09:58Z
+WITH
+analog AS (
+    SELECT g.channel_id, g.name, g.fields, dense_rank() OVER (ORDER BY c.unit_path)::INT AS number
+    FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
+                            greatest(until, before_since + (until - since) + warp)) AS g
+    JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
+    WHERE g.kind = 'analog'
+),
+differences AS (
+    SELECT unnest(differences_of(a.fields, a.numbers, epoch_us(coalesce(before_since, since - (until - since))),
+                                 epoch_us(coalesce(before_since, since - (until - since)))
+                                 + epoch_us(until) - epoch_us(since) + epoch_us(warp),
+                                 epoch_us(since), epoch_us(until),
+                                 mean_step(channels, since, until, since, until, step), epoch_us(warp)),
+                  recursive := true)
+    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
+          FROM analog AS g
+          HAVING count(*) > 0) AS a
+)
+SELECT c.name AS channel, d.from_time, d.to_time,
+       (epoch_us(d.from_time) - epoch_us(since)) / 1e6 AS seconds_after_start, d.score, d.peak_time AS "at", d.value,
+       d.other_time AS other_at, d.other AS other_value,
+       unit_at(d.channel_id, d.peak_time, patterns := channels) AS unit
+FROM differences AS d
+JOIN analog AS c ON c.channel_id = d.channel_id;
+
+SELECT *
+FROM portion_rows
+ORDER BY from_time, round(score, 6) DESC, channel;
