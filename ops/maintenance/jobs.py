@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import time
-from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import asyncpg
-import psutil
 
-from core import metrics
-from core.addresses import is_loopback
-from core.config.https import TlsSettings
-from core.config.snapshot import in_force
-from core.database import addresses
 from core.errors import DatabaseError
-from core.formatting import count
 from core.process import starts
 from core.process.scheduling import lower_priority
 from core.timestamps import timestamp
 from history.seals.seal import seal_closed
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
-from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
+from ops.maintenance.certificate import Certificate
 from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.packing import compress_before, pack_minutes
+from ops.maintenance.reader_sessions import end_sessions
 from ops.maintenance.retention import Retention, settings
+from ops.maintenance.storage import Storage
 from ops.migration.migrate import DatabaseLogin, create_logins
-from ops.postgres.mounted import existing, is_mounted
 from ops.registration import heartbeat
 from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
@@ -40,11 +30,7 @@ log = logging.getLogger(__name__)
 
 _ROWS_PER_DELETE = 20_000  # rows that one DELETE takes
 _CHUNKS_PER_RUN = 20  # chunks a run
-_GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
-_LOW_DAYS = 7.0
-_BUDGET_TOLERANCE = 1.1
 _SLICE_USED = JobResult(detail="time slice used up; continues", more=True)
-_MEMORY_SHARE = 4  # of this machine's memory all readers' sessions together may hold a fourth
 
 
 def jobs() -> tuple[Job, ...]:
@@ -173,9 +159,9 @@ async def trim(context: JobContext, connection: Connection) -> JobResult:
     more = False
     for table in ("ingest_batch", "quarantine", "job_run"):
         command_tag = await connection.execute(load("maintenance")[f"delete_old_{table}"], _ROWS_PER_DELETE)
-        count = int(command_tag.rpartition(" ")[2])
-        more |= count == _ROWS_PER_DELETE
-        deleted |= {table: count} if count else {}
+        n = int(command_tag.rpartition(" ")[2])
+        more |= n == _ROWS_PER_DELETE
+        deleted |= {table: n} if n else {}
     return JobResult(
         sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more
     )
@@ -189,117 +175,6 @@ async def record_presence(context: JobContext, connection: Connection) -> JobRes
         await connection.execute(load("maintenance")["record_restart"], *arguments)
         path.unlink()
     return JobResult()
-
-
-class Certificate:
-    """Gives the present certificate to the own server, where it listens beyond loopback, for new sessions."""
-
-    def __init__(self) -> None:
-        self._used: datetime | None = None  # when the file was changed that the server is known to use
-
-    async def renew(self, context: JobContext, connection: Connection) -> JobResult | JobSkipped:
-        """The server reads the file also if another process has renewed it."""
-        if not is_mounted():
-            current = in_force(context.state.root, ())
-            if current is None or is_loopback(current.plant.database.host):
-                return JobSkipped("[database] host is loopback")
-            TlsSettings.of(current.plant).ensure(context.state.root)
-        cluster = existing(context.state.root)
-        cluster.renew_certificate()
-        if (changed_at := cluster.certificate_changed_at) == self._used:
-            return JobResult()
-        await connection.fetchval(load("maintenance")["reload_settings"])
-        before, self._used = self._used, changed_at
-        return JobResult(detail="" if before is None else "new certificate")
-
-
-class Storage:
-    """Measures, and warns in time: what the database has, may have, and for how many days that will do."""
-
-    def __init__(self) -> None:
-        self._measured_at = -_GROWTH_SECONDS
-        self._growth_and_ageing = 0.0, 0.0  # bytes a day that come, and that ages drop
-
-    async def work(self, context: JobContext, connection: Connection) -> JobResult:
-        """Sets the gauges ``plantlog_storage_*``; a warning and an event once a day where the room lasts some days."""
-        current = await settings(connection)
-        size, budget = current.bytes, current.disk_budget
-        if time.monotonic() - self._measured_at >= _GROWTH_SECONDS:
-            self._growth_and_ageing = await _growth(connection, current.closed_until)
-            self._measured_at = time.monotonic()
-        free = _disk_free(context)
-        # A budget that is exceeded by so much can't be met: it does not limit the database's growth.
-        effective_budget = None if free is not None and size > _BUDGET_TOLERANCE * (budget or 0) else budget
-        left = days_left(size, effective_budget, free, *self._growth_and_ageing)
-        metrics.storage_bytes.set(size)
-        metrics.storage_budget_bytes.set(budget or 0)
-        metrics.storage_days_left.set(float("nan") if left is None else left)
-        if left is not None and left < _LOW_DAYS:
-            warning = f"disk will be full in less than {_LOW_DAYS:.0f} days at the current growth"
-            if await connection.fetch(load("maintenance")["record_retention"], warning, "{}"):
-                log.warning("disk will be full in %.1f days at the current growth", left)
-        over = budget is not None and size > budget
-        missing = await _standbys_missing(context, connection)
-        metrics.standbys_missing.set(missing)
-        problems = "over the disk budget" if over else "", f"{count(missing, 'standby')} missing" if missing else ""
-        detail = ", ".join(filter(None, (*problems, duration(left))))
-        return JobResult(bytes=size, detail=detail, wake="retain" if over else "")
-
-
-async def _standbys_missing(context: JobContext, connection: Connection) -> int:
-    named = len(addresses(context.dsn)) - 1
-    standbys = await connection.fetchval(load("maintenance")["count_standbys"])
-    return max(0, named - int(standbys))
-
-
-async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:
-    queries = load("maintenance")
-    since = closed_until - timedelta(days=8)
-    rows = await connection.fetch(queries["select_units"], since)
-    units = [StorageUnit("", row["from_time"], row["to_time"], row["bytes"]) for row in rows]
-    now = datetime.now(UTC)
-    aged_bytes = await connection.fetchval(queries["select_freed_bytes"], now - timedelta(days=7))
-    return growth(units, closed_until, now), aged_bytes / 7
-
-
-def _disk_free(context: JobContext) -> int | None:
-    """Free bytes on the disk of the state folder's own database; None: the database is somebody else's."""
-    cluster = context.state.root / "postgres" / "cluster"
-    return shutil.disk_usage(cluster).free if cluster.exists() else None
-
-
-async def end_sessions(context: JobContext, connection: Connection) -> JobResult:
-    """End the sessions of readers that last too long or, where the server is on this machine, hold too much.
-
-    A session may change its own statement_timeout and work_mem. On this machine they step back, so that what they ask
-    takes no processor time that ingest wants.
-    """
-    queries = load("maintenance")
-    heavy: list[int] = []
-    if context.server_is_local:
-        pids = [row["pid"] for row in await connection.fetch(queries["select_reader_sessions"])]
-        for pid in pids:
-            lower_priority(pid)
-        heavy = largest_backends(pids, psutil.virtual_memory().total // _MEMORY_SHARE)
-    return JobResult(await connection.fetchval(queries["end_long_readers"], heavy))
-
-
-def largest_backends(pids: Iterable[int], limit: int) -> list[int]:
-    """The largest of the server's processes ``pids``, without which the others hold ``limit`` bytes or less."""
-    private_bytes: dict[int, int] = {}
-    for pid in pids:
-        with suppress(psutil.Error):  # gone meanwhile
-            memory = psutil.Process(pid).memory_info()
-            private_bytes[pid] = memory.rss - memory.shared  # shared: the server's buffers
-    largest: list[int] = []
-    for pid in sorted(private_bytes, key=private_bytes.__getitem__, reverse=True):
-        if sum(private_bytes.values()) <= limit:
-            break
-        log.warning(
-            "reader backend %d uses %s MB; terminating its session", pid, f"{private_bytes.pop(pid) / 1e6:,.0f}"
-        )
-        largest.append(pid)
-    return largest
 
 
 async def restore_login(context: JobContext, connection: Connection) -> JobResult | JobSkipped:

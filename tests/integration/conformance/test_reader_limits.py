@@ -12,7 +12,8 @@ import pytest
 
 from core.paths import State
 from ops.maintenance.job import JobContext, run
-from ops.maintenance.jobs import jobs, largest_backends
+from ops.maintenance.jobs import jobs
+from ops.maintenance.reader_sessions import largest_backends
 from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
 from tests.database import Database, connected

@@ -22,8 +22,8 @@ from core.paths import CHECKOUT, State
 from core.servers import own_certificate
 from core.servers.server_tls import ca_file, server_file
 from ops.backup.state_files import pack
+from ops.maintenance.certificate import Certificate
 from ops.maintenance.job import JobContext, JobResult
-from ops.maintenance.jobs import Certificate
 from ops.migration.migrate import DatabaseLogin
 from ops.postgres import mounted
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from core import metrics
-from ops.maintenance import jobs as maintenance_jobs
+from ops.maintenance import storage as storage_job
 from ops.maintenance.job import Connection, Job, run
 from ops.maintenance.process import Maintenance
 from tests.database import Database, connected
@@ -189,11 +189,11 @@ async def test_a_disk_that_will_be_full_is_said_once_a_day(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(maintenance_jobs, "days_left", lambda *_: 1.5)
+    monkeypatch.setattr(storage_job, "days_left", lambda *_: 1.5)
     storage, context = JOBS["storage"], job_context(database, tmp_path)
     for _ in range(3):
         await storage.work(context, owner)
-    assert [record.getMessage() for record in caplog.records if record.name == maintenance_jobs.__name__] == [
+    assert [record.getMessage() for record in caplog.records if record.name == storage_job.__name__] == [
         "disk will be full in 1.5 days at the current growth"
     ]
     assert await owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'retention'") == 1
