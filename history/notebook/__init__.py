@@ -1,6 +1,8 @@
 """Archive without a database, for notebooks, as Arrow tables and Polars frames (docs/archive.md), and the questions of
 an investigator by :func:`ask` (docs/questions.md).
 
+What they need is imported when they are called: a notebook starts at once.
+
 Whatever is wrong with the archive is an :class:`ArchiveError` that names the file.
 """
 
@@ -8,19 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from core.errors import OperationError as ArchiveError
-from history.archive.location import S3Options
-from history.notebook.archive import Archive
-from history.questions.ask import ask
-from history.standalone import UnverifiableError, read_keys
+
+if TYPE_CHECKING:
+    from history.archive.location import S3Options
+    from history.questions.ask import ask
 
 __all__ = ["ArchiveError", "S3Options", "ask", "polars", "samples"]
 
+_IMPORTED = {"S3Options": "history.archive.location", "ask": "history.questions.ask"}  # when they are used
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IMPORTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_IMPORTED[name]), name)
 
 
 def samples(
@@ -49,6 +59,8 @@ def samples(
 
     Raises ArchiveError, also if nothing is archived there.
     """
+    from history.notebook.archive import Archive  # noqa: PLC0415
+
     archive = Archive.open(location, _uuid(installation), s3)
     since, until = _time("start", start, _FIRST), _time("end", end, _LAST)
     if verify:
@@ -70,6 +82,8 @@ def polars(location: str, *arguments: Any, **options: Any) -> Any:
 
 def _anchors(key: str | Path | None) -> list[str]:
     """The public keys to trust."""
+    from history.standalone import UnverifiableError, read_keys  # noqa: PLC0415
+
     if key is None:
         raise ArchiveError("key: found none; legal: the plant's public key, which verify requires")
     try:

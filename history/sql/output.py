@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any
@@ -170,8 +170,8 @@ def _format_value(value: object) -> str:
         case None:
             return ""
         case datetime():
-            text = (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M:%S.%f")
-            return text.rstrip("0").rstrip(".") + ("Z" if value.tzinfo else "")
+            text = value.strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".")
+            return text + (value.isoformat()[-6:] if value.utcoffset() else "Z" if value.tzinfo else "")
         case bool():
             return "yes" if value else "no"
         case float():

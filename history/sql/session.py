@@ -33,6 +33,7 @@ from schema.queries import load
 from schema.question_files import Question
 
 _FETCHED = 10_000  # rows
+_WRITTEN = 100_000  # rows of a batch
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
 _PREFIX = "session-"  # of their folders
@@ -88,6 +89,29 @@ class Session:
         """Run a query without rows. ``ends_at``: when time is up, by time.monotonic, for several that share it."""
         with self._cursor(query, parameters, ends_at):
             pass
+
+    def write_arrow(self, query: str, path: Path) -> int:
+        """Write the rows of a query to a file of Arrow. Returns their number. Errors as of rows."""
+
+        def write() -> int:
+            reader, n = self._connection.sql(query).to_arrow_reader(_WRITTEN), 0
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+                    n += batch.num_rows
+            return n
+
+        with self._limited():
+            written: int = self._work(write)
+        return written
+
+    def set_zone(self, time_zone: str) -> None:
+        """Set the zone of times without an offset, and of those that are shown. Raises OperationError."""
+        try:
+            self._connection.execute("SET TimeZone = $1", [time_zone])
+        except duckdb.Error as error:
+            legal = "a name of the IANA, such as Europe/Berlin or UTC"
+            raise OperationError(f"--time-zone: found {time_zone!r}; legal: {legal}") from error
 
     def add(self, tables: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         """Add tables of Arrow and files. Raises OperationError."""
@@ -181,11 +205,14 @@ def opened(
     executor: Executor | None = None,
     others: Mapping[str, Any] = MappingProxyType({}),
     files: Mapping[str, Path] = MappingProxyType({}),
+    writable: Path | None = None,
+    time_zone: str = "UTC",
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
     are parts of, so that what is not samples is read once, and joins stay as they are written. ``executor``: computes
     kernels, and ends with the session; None: the one of the limits. ``others``: further tables, of Arrow; ``files``:
-    of CSV or Parquet, which are read now, as no query can.
+    of CSV or Parquet, which are read now, as no query can. ``writable``: the only file that a query may write.
+    ``time_zone``: of times without an offset, and of those that are shown.
 
     Raises OperationError for limits that are none, files that can't be read and names that are taken, DatabaseError
     where the database can't be reached.
@@ -225,6 +252,8 @@ def opened(
         if question is not None:
             connection.execute(question.macro)
         session.add(others, files)
+        session.set_zone(time_zone)
+        connection.execute("SET allowed_paths = $1", [[str(writable)] if writable else []])
         connection.execute(queries["lock"])
         yield session
 

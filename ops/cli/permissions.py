@@ -35,7 +35,7 @@ def _roles(roles: frozenset[Role] | None, group: str, *commands: str) -> dict[st
 # run is not recorded, but for _RECORDED. A file that a command reads shows in its errors, and may be one of root's.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **_roles(_ALL_ROLES, "", "status", "logs", "alarms", "ask", "sql", "psql -c"),
-    **_roles(_ENGINEER, "", "up", "down", "psql", "sql --table"),
+    **_roles(_ENGINEER, "", "up", "down", "psql", "sql --table", "sql --output"),
     **_roles(_MACHINES, "", "test"),
     **_roles(_ALL_ROLES, "config", "check", "log"),
     **_roles(_ENGINEER, "config", "check PLANT.TOML", "apply", "rename"),

@@ -162,6 +162,16 @@ def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_files_of_sql_are_for_engineers(state: Path) -> None:
+    """The command may run with the rights of the folder's owner, who can read and replace any file there."""
+    for option in ("--table=secrets=x.csv", "--output=users.csv"):
+        name = option.partition("=")[0]
+        assert run_as("vera", state, "sql", option, "SELECT 1").err == (
+            f"plantlog: user vera has the role viewer; legal for `plantlog sql {name}`: engineer\n"
+        )
+        assert "has the role" not in run_as("anna", state, "sql", option, "SELECT 1").err
+
+
 def test_who_is_no_user_or_disabled_may_nothing(state: Path) -> None:
     add_users(state, eva="engineer").change("eva", enabled=False)
     assert run_as("eva", state, "config", "rename", "a", "b").err.startswith("plantlog: user eva is disabled")
