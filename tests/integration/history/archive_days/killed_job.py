@@ -21,7 +21,7 @@ from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs
 
 _STEPS = {
-    Location: ("created", "write", "move", "opened", "read", "facts", "size", "listing", "remove", "clear"),
+    Location: ("created", "write", "move", "opened", "read", "digest", "size", "listing", "remove", "clear"),
     asyncpg.Connection: ("execute", "fetch", "fetchrow", "fetchval"),
 }
 

@@ -80,7 +80,7 @@ class Interleaving:
     async def killed(self) -> None:
         """The job is killed at some access to the storage."""
         left = self.chance.randrange(1, 60)
-        for name in ("move", "write", "remove", "clear", "facts", "size"):
+        for name in ("move", "write", "remove", "clear", "digest", "size"):
             original = getattr(storage.Location, name)
 
             def access(*arguments: Any, original: Any = original) -> Any:

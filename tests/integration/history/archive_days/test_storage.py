@@ -18,7 +18,7 @@ from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY
 from tests.waiting import until
 
-_ACCESSES = ("created", "write", "move", "opened", "read", "facts", "size", "listing", "remove", "clear")
+_ACCESSES = ("created", "write", "move", "opened", "read", "digest", "size", "listing", "remove", "clear")
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog archive'"
 
 
