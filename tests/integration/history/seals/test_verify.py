@@ -318,7 +318,9 @@ async def test_foreign_key_is_not_trusted(plant: SealedPlant, tmp_path: Path) ->
     await plant.seal()
     foreign = tmp_path / "foreign.pem"
     foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
-    assert len((await plant.verify(key=foreign)).chain) == 3
+    report = await plant.verify(key=foreign)
+    assert report.wrong_key.startswith("WRONG KEY: signed by key ")
+    assert (report.ok, report.chain, [day.ok for day in report.days]) == (False, [], [True] * 3)
     foreign.write_text("nothing")
     with pytest.raises(OperationError, match="not a public key in PEM format"):
         await plant.verify(key=foreign)
