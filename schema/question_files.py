@@ -14,9 +14,11 @@ their names; the second makes the answer of the table ``portion_rows``, which ha
 
     SELECT * FROM portion_rows ORDER BY …;
 
-Defaults stand in brackets, as their type is written; words behind NULL say what it means. ``Portions`` says which
-channels have to be together, so that the rows of several portions are those of all: those of a channel (each alone), of
-a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+Defaults stand in brackets, as their type is written; words behind NULL say what it means. NULL of an interval may be
+``10 sampling intervals``, ``a 300th of the interval`` or ``20 times the interval``; of several, the longest. A
+parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list. ``Portions``
+says which channels have to be together, so that the rows of several portions are those of all: those of a channel (each
+alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+REFERENCE = "reference"  # type of a parameter: the interval from which is learned what is usual
 FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
 _PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
@@ -46,6 +49,12 @@ class Parameter:
     meaning: str
     default: str | None  # as its type is written; None: NULL, or that it is required
     required: bool
+    automatic: str = ""  # what NULL means
+
+    @property
+    def database_type(self) -> str:
+        """Its type in DuckDB: a reference is its bounds."""
+        return "timestamptz[]" if self.type == REFERENCE else self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,9 @@ def read(path: Path) -> Question:
         if match is None:
             break
         default = None if match[5] is None or match[5].startswith("NULL: ") else match[5]
-        parameters.append(Parameter(match[1], match[2], match[3] + (match[4] or ""), default, match[4] is None))
+        automatic = (match[5] or "").removeprefix("NULL: ") if default is None else ""
+        meaning = match[3] + (match[4] or "")
+        parameters.append(Parameter(match[1], match[2], meaning, default, match[4] is None, automatic))
     summary_columns = next((line for line in lines if line.startswith(_SUMMARY_HEADER)), _SUMMARY_HEADER).removeprefix(
         _SUMMARY_HEADER
     )

@@ -158,7 +158,7 @@ def answer(
     installation: str = ALL,
     limits: Limits = _LIMITS,
 ) -> tuple[Any, str]:
-    """The answer to a question as a table of Arrow; if it has no rows, why. Raises as :func:`ask`.
+    """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`ask`.
 
     ``options``: of :func:`parse_options`.
     """
@@ -171,6 +171,9 @@ def answer(
         options = {**options, "times": ",".join(time.isoformat() for time in times)}
     else:
         since, until = time_range.interval(now)
+    if ".." in (reference := options.get("reference", "")):
+        bounds = (parse_time("--reference", text.strip(), now).isoformat() for text in reference.split("..", 1))
+        options = {**options, "reference": "..".join(bounds)}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     with database_errors():
         try:
@@ -186,7 +189,7 @@ def answer(
 
         with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor) as session:
             table = session.table("FROM answer")
-            return table, "" if table.num_rows else portions.explain_empty(session, request)
+            return table, portions.notes(session, request)
 
 
 def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:

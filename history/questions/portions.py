@@ -23,6 +23,7 @@ from schema.queries import load
 from schema.question_files import Question
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
+_MEASURED = 30  # channels, at most, to learn the sampling interval from
 _MAX_NAMES = 5  # that an answer without rows lists
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda channel: channel[0],
@@ -36,15 +37,59 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 def answer_session(
     state: State, request: Request, limits: Limits, executor: Executor | None = None
 ) -> Iterator[Session]:
-    """A session in which the answer is the table ``answer``. Raises OperationError or DatabaseError."""
+    """A session in which the answer is the table ``answer``, and ``notes`` has lines for people about it.
+
+    Raises OperationError or DatabaseError.
+    """
     ends = time.monotonic() + limits.seconds
     with opened(state, limits, request.installation, request.question, executor) as session:
+        if request.needs_sampling:
+            request = request.with_sampling(_sampling(session, request))
         first = True
         for portion in portions(request):
             _add(session, request, portion, first, ends)
             first = False
         session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
+        lines = [*request.notes(), *_judgements(session)]
+        session.execute("CREATE TEMP TABLE notes AS SELECT unnest($1::TEXT[]) AS line", [lines], ends)
         yield session
+
+
+def notes(session: Session, request: Request) -> str:
+    """Lines for people about an answer: what it depends on, which channels were judged, and why there are no rows."""
+    with session.rows("FROM notes") as (_, rows):
+        lines = [line for (line,) in rows]
+    with session.rows("SELECT count(*) FROM answer") as (_, rows):
+        [(n,)] = rows
+    if not n and not any("judged" in line for line in lines):
+        lines.append(explain_empty(session, request))
+    return "\n".join(lines)
+
+
+def _sampling(session: Session, request: Request) -> float | None:
+    """Usual time (s) between samples of the channels; None: they have none."""
+    names = [name for name, _ in request.channels]
+    some = names[:: -(-len(names) // _MEASURED)] if names else []
+    query = "SELECT usual_interval($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ)"
+    with session.rows(query, [some, request.values["since"], request.values["until"]]) as (_, rows):
+        [(seconds,)] = rows
+    return None if seconds is None else float(seconds)
+
+
+def _judgements(session: Session) -> Iterator[str]:
+    """How many channels were judged, and which were not, where the rows of portions have verdicts."""
+    with session.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = 'portion_rows'") as (_, rows):
+        if ("verdict",) not in list(rows):
+            return
+    names = "list(DISTINCT channel ORDER BY channel)"
+    query = f"SELECT verdict, {names} FROM portion_rows WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY verdict"
+    with session.rows(query) as (_, rows):
+        verdicts = list(rows)
+    judged = {name for verdict, names in verdicts if verdict.startswith("judged") for name in names}
+    yield f"{count(len(judged), 'channel')} judged"
+    for verdict, names in verdicts:
+        if verdict != "judged":
+            yield f"{count(len(names), 'channel')} {verdict}: {_names(names)}"
 
 
 def explain_empty(session: Session, request: Request) -> str:
@@ -61,11 +106,9 @@ def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], fi
     names = [name for group in groups for name in group]
     if len(names) == len(request.channels) and request.installation is None:  # all of them need not be listed
         names = request.values["channels"]
-    parameters = [
-        names if parameter.name == "channels" else request.values[parameter.name]
-        for parameter in request.question.parameters
-    ]
-    call = ", ".join(f"${i}::{parameter.type}" for i, parameter in enumerate(request.question.parameters, 1))
+    values = {**request.parameter_values(), "channels": names}
+    parameters = [values[parameter.name] for parameter in request.question.parameters]
+    call = ", ".join(f"${i}::{parameter.database_type}" for i, parameter in enumerate(request.question.parameters, 1))
     add = "CREATE TEMP TABLE portion_rows AS" if first else "INSERT INTO portion_rows"
     try:
         session.execute(f"{add} FROM {request.question.name}({call})", parameters, ends)

@@ -1,9 +1,13 @@
-"""A question with its parameters, the channels that it is about, and how many samples it reads."""
+"""A question with its parameters, the channels that it is about, and how many samples it reads.
+
+Durations that nobody chose follow the sampling interval of the channels, which is known once samples are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,10 +16,14 @@ import asyncpg
 
 from core.errors import OperationError
 from schema.queries import load
-from schema.question_files import Question
+from schema.question_files import REFERENCE, Parameter, Question
 
 _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
+_SAMPLING = timedelta(seconds=1)  # where no channel has samples
+_REFERENCE = timedelta(hours=1), 300, timedelta(days=1)  # least, in sampling intervals, as long as the interval up to
+_MAX_STEPS = 100_000  # of the time that is read
+_TERM = re.compile(r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(\d+) times the interval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,58 @@ class Request:
     def seconds(self) -> float:
         """Length (s) of the interval whose samples are read."""
         return float((self.values["until"] - self.first).total_seconds())
+
+    @property
+    def needs_sampling(self) -> bool:
+        """Whether there are durations that follow the sampling interval of the channels."""
+        return any(True for _ in self._automatic())
+
+    def with_sampling(self, seconds: float | None) -> Request:
+        """The request with all durations. ``seconds``: the sampling interval of its channels; None: no samples."""
+        sampling = _SAMPLING if seconds is None else timedelta(seconds=seconds)
+        values = dict(self.values)
+        length = values["until"] - values["since"]
+        for parameter in self._automatic():
+            if parameter.type == REFERENCE:
+                least, samples, most = _REFERENCE
+                since = values["since"]
+                values[parameter.name] = [since - max(least, samples * sampling, min(length, most)), since]
+            else:
+                values[parameter.name] = max(_terms(parameter.automatic, sampling, length))
+        first = first_read(self.question, values)
+        if values.get("step") is not None and any(one.name == "step" for one in self._automatic()):
+            values["step"] = max(values["step"], (values["until"] - first) / _MAX_STEPS)
+        return replace(self, values=values, first=first)
+
+    def notes(self) -> Iterator[str]:
+        """Lines for people: the durations that the answer depends on, and what is usual."""
+        values, lengths = self.values, list[str]()
+        for parameter in self.question.parameters:
+            value = values[parameter.name]
+            if parameter.type == REFERENCE and value is not None:
+                begin, end = value
+                before = f"{length_text(end - begin)} before" if end == values["since"] else length_text(end - begin)
+                lengths.append(f"reference: {before} ({_time(begin)} to {_time(end)})")
+            elif parameter.type == "interval" and value is not None:
+                lengths.append(f"{parameter.name.replace('_', ' ')} {length_text(value)}")
+        if lengths:
+            yield ", ".join(lengths)
+
+    def parameter_values(self) -> dict[str, Any]:
+        """Values as the question's SQL has them: false alarms are shared by the channels."""
+        values = dict(self.values)
+        if values.get("false_alarms") is not None:
+            values["false_alarms"] *= max(1, len(self.channels))
+        return values
+
+    def _automatic(self) -> Iterator[Parameter]:
+        """Parameters whose value is not chosen, but follows the sampling interval or the length of the interval."""
+        for parameter in self.question.parameters:
+            is_length = parameter.type == REFERENCE or (
+                parameter.type == "interval" and _TERM.search(parameter.automatic)
+            )
+            if is_length and self.values[parameter.name] is None:
+                yield parameter
 
     @property
     def reads_large_archive(self) -> bool:
@@ -84,19 +144,74 @@ async def _values(
     connection: asyncpg.Connection[Any], question: Question, arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     parameters = [parameter for parameter in question.parameters if parameter.name != "channels"]
-    columns = (f"CAST(${i}::text AS {parameter.type}) AS {parameter.name}" for i, parameter in enumerate(parameters, 1))
+    columns = (
+        f"CAST(${i}::text AS {'text' if parameter.type == REFERENCE else parameter.type}) AS {parameter.name}"
+        for i, parameter in enumerate(parameters, 1)
+    )
     texts = [arguments.get(parameter.name, parameter.default) for parameter in parameters]
-    return dict(await connection.fetchrow(f"SELECT {', '.join(columns)}", *texts) or {})
+    values = dict(await connection.fetchrow(f"SELECT {', '.join(columns)}", *texts) or {})
+    for parameter in parameters:
+        if parameter.type == REFERENCE and values[parameter.name] is not None:
+            values[parameter.name] = await _reference(connection, values[parameter.name], values)
+    return values
+
+
+async def _reference(connection: asyncpg.Connection[Any], text: str, values: Mapping[str, Any]) -> list[datetime]:
+    """Bounds of a reference: of ``FROM..TO``, or of a time before since. Raises OperationError."""
+    since, until = values["since"], values["until"]
+    begin_text, is_interval, end_text = text.partition("..")
+    if is_interval:
+        begin, end = [
+            await connection.fetchval("SELECT $1::text::timestamptz", bound) for bound in (begin_text, end_text)
+        ]
+    else:
+        begin, end = since - await connection.fetchval("SELECT $1::text::interval", text), since
+    if begin >= end:
+        raise OperationError(
+            f"--reference: found {text!r}; legal: FROM..TO with FROM before TO, or a time before --from"
+        )
+    if begin < until and end > since:
+        raise OperationError(
+            f"--reference {text}: it overlaps the interval from --from to --to, which it is compared with"
+        )
+    return [begin, end]
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:
     """Time from which a question reads samples."""
     parameter, before = question.reads_from
     start = values[parameter]
+    if parameter == REFERENCE:
+        least, _, most = _REFERENCE
+        since: datetime = values["since"]
+        first: datetime = since - max(least, min(values["until"] - since, most)) if start is None else start[0]
+        return min(first, since)
     if start is None:  # before_since: as long before since as until is after it
         start = values["since"] - (values["until"] - values["since"])
-    first: datetime = min(start - (values[before] if before else timedelta()), values["since"])
-    return first
+    length = (values[before] or _REFERENCE[0]) if before else timedelta()
+    earliest: datetime = min(start - length, values["since"])
+    return earliest
+
+
+def length_text(length: timedelta) -> str:
+    """A duration for people, such as 8 h, 3 min or 0.1 s."""
+    seconds = length.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 60:.4g} min"
+
+
+def _terms(text: str, sampling: timedelta, length: timedelta) -> Iterator[timedelta]:
+    for samples, part, times in _TERM.findall(text):
+        if samples:
+            yield sampling * (1 if samples == "the" else int(samples))
+        else:
+            yield length / int(part) if part else length * int(times)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _days(rows: Sequence[asyncpg.Record]) -> str:

@@ -27,10 +27,12 @@ from history.sql.kernels.episodes import EPISODES, Episodes, episodes
 from history.sql.kernels.excursions import FAR_OFF, Excursions
 from history.sql.kernels.interpolated import VALUES, Values
 from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
+from history.sql.kernels.movers import MOVES, Movers
 from history.sql.kernels.oscillations import OSCILLATIONS, Oscillations
+from history.sql.kernels.reference import WIDTHS, reach, sampling_intervals
 from history.sql.kernels.relations import RELATIONS, Relations, relations
 from history.sql.kernels.replays import PAIRS, Replays
-from history.sql.kernels.resampled import MEANS, MOVES, Grid, Movers
+from history.sql.kernels.resampled import MEANS, Grid, require_length
 from history.sql.kernels.runs import RUNS, Runs
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
@@ -66,6 +68,7 @@ class Functions:
         for call, arguments, result in (
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(integer)),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
+            (self.usual_interval, [duckdb.list_type("VARCHAR"), time, time], "DOUBLE"),
             (self.steady_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(integer)),
             (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
             (self.first_sample, [integer, time, time], time),
@@ -86,7 +89,7 @@ class Functions:
             (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, integer], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
-            (self.first_moves, [channels, *[number] * 5, "DOUBLE"], MOVES),
+            (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
             (self.lagged_correlations, [channels, channels, *[number] * 4, integer], CORRELATIONS),
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
@@ -121,6 +124,24 @@ class Functions:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
         shortest: float | None = self._value("select_shortest_interval", patterns)
         return shortest
+
+    def usual_interval(
+        self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None
+    ) -> float | None:
+        """The usual time (s) between samples of channels of such a name; null: they have none.
+
+        It reads as little as shows it: the first minute, hour or day, or all.
+        """
+        if since is None or until is None or not (ids := self.channel_ids(patterns)):
+            return None
+        lengths = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
+        for end in sorted({min(since + length, until) for length in lengths} | {until}):
+            within = microseconds(since), microseconds(end)
+            parts = self._source.results(_scan(ids), within, by_portion(sampling_intervals), names=())
+            intervals = np.concatenate([np.empty(0), *(part["interval"] for part in parts)])
+            if 4 * len(intervals) >= len(ids) or (end == until and len(intervals)):
+                return float(np.sort(intervals)[len(intervals) // 2] / 1e6)
+        return None
 
     def quarantined_channels(self, since: datetime | None, until: datetime | None) -> list[int] | None:
         """Channels of which samples were quarantined with since <= time < until."""
@@ -202,11 +223,28 @@ class Functions:
         return listed(MEANS, self._results(channels, (first, until), by_portion(grid.compute)))
 
     def first_moves(
-        self, channels: list[ChannelFields], first: int, begin: int, since: int, until: int, step: int, sigmas: float
+        self,
+        channels: list[ChannelFields],
+        begin: int,
+        end: int,
+        since: int,
+        until: int,
+        step: int,
+        hold: int,
+        false_alarms: float,
+        sigmas: float,
     ) -> Any:
-        """The first moves from since on, by what was usual from begin on (kernels/resampled.py)."""
-        movers = Movers(Grid(Channels.of_fields(channels), begin, step), spans(channels), since, sigmas)
-        return listed(MOVES, self._results(channels, (first, until), by_portion(movers.compute)))
+        """The first moves from since on, beyond what was usual in a reference (kernels/movers.py).
+
+        ``begin``, ``end``: of the reference; ``hold``: how long before it values hold; ``false_alarms``: the mean time
+        between those of a channel. All in µs.
+        """
+        require_length("step", step)
+        first = since - step * max(-(-(since - begin) // step), 2 * reach(WIDTHS[-1]))
+        grid = Grid(Channels.of_fields(channels), first, step)
+        movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, sigmas)
+        within = first - hold, max(until, end)
+        return listed(MOVES, self._results(channels, within, by_portion(movers.compute)))
 
     def lagged_correlations(
         self,

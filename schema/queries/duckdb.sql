@@ -89,6 +89,14 @@ CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
 -- As plant.unit_of.
 CREATE MACRO unit_of(channel) AS regexp_replace(channel, '/[^/]*$', '');
 
+-- What kernels say about a channel (history/sql/kernels/reference.py); NULL: it is a row of the answer. Channels that
+-- they do not know have no samples.
+CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
+    WHEN 1 THEN 'judged'
+    WHEN 2 THEN 'judged though their reference has faults, which were left out'
+    WHEN 3 THEN 'not judged, no samples in the interval'
+    WHEN 4 THEN 'not judged, too few samples in the reference' END;
+
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
     SELECT arg_max(v.unit, v.valid_from)

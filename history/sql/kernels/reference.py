@@ -9,7 +9,7 @@ of the reference: they are counted and left out. What happens more often than th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,19 +18,22 @@ from core.samples import Samples, segments
 from history.sql.kernels.columns import Columns
 
 WIDTHS = (1, 4, 16, 64)  # values whose mean is compared with that of those before
+# Verdicts on a channel, as verdict_text (schema/queries/duckdb.sql) has them in words.
+JUDGED, FAULTY, NO_SAMPLES, SHORT_REFERENCE = 1, 2, 3, 4
 MIN_POSITIONS = 40  # of a reference, to learn from: one in each block
 _BLOCKS = 40
 _REACHES = 15  # a reference is at least so many times as long as what one comparison takes
 _MAX_FAULTS = 4  # of a reference: what happens more often is usual
 _MAX_FAULTY_SHARE = 0.5  # of the blocks of a reference
 _LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but may be usual
+_NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential tail; that of normal ones is 2
+_MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
 _CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
 _MARGIN = 1.2  # above the largest deviation of the reference
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(NamedTuple):
     """Limit of the size of deviations, and how many faults of the reference were left out for it."""
 
     limit: float  # inf: the reference is too short
@@ -82,25 +85,26 @@ def usual(reference: Float64s, positions: float, width: int | None = None) -> Us
     sizes = np.abs(reference)
     maxima = sizes[: n // size * size].reshape(-1, size).max(axis=1)
     blocks = np.log(max(positions / size, 2.0))
-    faults = 0
-    if width is not None and width >= _LASTING:
-        location, scale = _lower_gumbel(maxima)
-        beyond = maxima > location + scale * blocks
-        if beyond.any() and beyond.mean() < _MAX_FAULTY_SHARE:
-            faults = _episodes(reference[: len(maxima) * size].reshape(-1, size), beyond, 1 + -(-reach(width) // size))
-            if faults <= _MAX_FAULTS:
-                maxima = maxima[~beyond]
-            else:
-                faults = 0
-    return Usual(max(_level(maxima, blocks), _MARGIN * float(maxima.max())), faults)
+    if width is None or width < _LASTING:
+        return Usual(max(_level(maxima, blocks), _MARGIN * float(maxima.max())), 0)
+    location, scale = _lower_gumbel(maxima)
+    beyond, faults = maxima > location + scale * blocks, 0
+    if beyond.any() and beyond.mean() < _MAX_FAULTY_SHARE:
+        faults = _episodes(reference[: len(maxima) * size].reshape(-1, size), beyond, 1 + -(-reach(width) // size))
+    if 0 < faults <= _MAX_FAULTS:
+        maxima = maxima[~beyond]
+    else:
+        faults = 0
+    level = _level(maxima**_NEARLY_NORMAL, blocks) ** (1 / _NEARLY_NORMAL)
+    return Usual(max(level, _MARGIN * float(maxima.max())), faults)
 
 
 def sampling_intervals(samples: Samples) -> Columns:
-    """Median time (µs) between samples of channels that have two. ``samples``: by channel and time.
+    """Median time (µs) between samples of channels that have eight. ``samples``: by channel and time.
 
     ``channel_id`` and ``interval``.
     """
-    rows = [rows for rows in segments(samples.channel) if rows.stop - rows.start > 1]
+    rows = [rows for rows in segments(samples.channel) if rows.stop - rows.start >= _MIN_SAMPLES]
     return {
         "channel_id": np.array([samples.channel[row.start] for row in rows], np.int32),
         "interval": np.array([_median(np.diff(samples.time[row])) for row in rows], np.int64),

@@ -1,11 +1,10 @@
-"""Means of buckets, and what is made of them, are those of a loop."""
+"""Means of buckets are those of a loop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
-from history.sql.kernels.columns import Channels, spans
+from history.sql.kernels.columns import Channels
 from history.sql.kernels.correlations import dense
-from history.sql.kernels.resampled import Grid, Movers
+from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import Sample, columns
 
 BAD = 0x80000000
@@ -95,79 +94,3 @@ def check_means(channels: list[Channel], step: int) -> None:
 def test_a_step_is_positive(step: int) -> None:
     with pytest.raises(OperationError, match=f"step: found {step} µs; legal: more than 0"):
         Grid(Channels.of_fields([]), 0, step)
-
-
-def continued(values: list[float], wraps_at: float | None) -> list[float]:
-    """Readings of a counter as if it had never wrapped or been reset."""
-    found = values[:1]
-    for before, value in pairwise(values):
-        increase = value - before if value >= before else max(value, 0.0)
-        if wraps_at is not None and value < before and wraps_at / 2 < before - value <= wraps_at:
-            increase = value + wraps_at - before
-        found.append(found[-1] + increase)
-    return found
-
-
-_MOVES = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.2317, -0.1413, 5.03, 9.07]), min_size=30, max_size=45)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            _MOVES,
-            st.sampled_from(["analog", "counter"]),
-            st.sampled_from([None, 10.0]),
-            st.sampled_from([None, 4.0, 9.1]),
-        ),
-        max_size=3,
-    ),
-    st.integers(5, 25),
-    st.sampled_from([0.5, 6.0]),
-)
-def test_moves_are_those_of_a_loop(
-    channels: list[tuple[list[float], str, float | None, float | None]], since: int, sigmas: float
-) -> None:
-    every = [
-        {**channel_fields(number, [], 45, kind=kind, span=span), "wraps_at": wraps_at}
-        for number, (_, kind, span, wraps_at) in enumerate(channels)
-    ]
-    samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
-    found = Movers(Grid(Channels.of_fields(every), 0, 1), spans(every), since, sigmas).compute(columns(samples))
-    expected = {}
-    for number, (values, kind, span, wraps_at) in enumerate(channels):
-        if kind == "counter":
-            values = continued(values, wraps_at)  # noqa: PLW2901
-        values = values + [values[-1]] * (45 - len(values))  # held until the end  # noqa: PLW2901
-        usual, changes = values[:since], [b - a for a, b in pairwise(values)]
-        before, mean = changes[: since - 1], fmean(usual)
-        if since < 10:
-            continue
-        floor = max((abs(mean) if span is None else span) * 1e-3, 1e-9)
-        limit = max(sigmas * pstdev(usual), 1.5 * (max(usual) - mean), 1.5 * (mean - min(usual)), floor)
-        change_limit = max(sigmas * pstdev(before), 1.5 * max(map(abs, before)), floor)
-        far = [
-            max(0.0 if kind == "counter" else abs(values[place] - mean) / limit, abs(changes[place - 1]) / change_limit)
-            for place in range(since, 45)
-        ]
-        for place, one in enumerate(far):
-            if one > 1 and sum(two > 1 for two in far[place : place + 3]) >= 2:
-                expected[number] = (since + place, mean, values[since + place], max(far[place : place + 3]))
-                break
-    rows = zip(*(found[name].tolist() for name in ("channel_id", "time", "mean", "value", "times")), strict=True)
-    assert {number: pytest.approx(rest) for number, *rest in rows} == {n: list(one) for n, one in expected.items()}
-
-
-def test_a_wrap_or_a_reset_of_a_counter_is_no_move() -> None:
-    """Of 20 a second and 10 samples a bucket, around its wrap and its reset; the third one runs faster."""
-    time = np.arange(600)
-    readings = ((64_000 + 20 * time) % 65_536, np.where(time < 400, 5000 + 20 * time, 20 * (time - 400)))
-    faster = 5000 + 20 * time + 80 * np.maximum(0, time - 450)
-    samples = [
-        (n, int(t), float(v), 0) for n, of in enumerate((*readings, faster)) for t, v in zip(time, of, strict=True)
-    ]
-    every = [
-        {**channel_fields(n, [], 600, kind="counter"), "wraps_at": wraps_at}
-        for n, wraps_at in enumerate((65_536.0, None, None))
-    ]
-    moves = Movers(Grid(Channels.of_fields(every), 0, 10), spans(every), 300, 6.0).compute(columns(samples))
-    assert (moves["channel_id"].tolist(), moves["time"].tolist()) == ([2], [450])

@@ -1,0 +1,142 @@
+"""First moves of channels: where they deviate from what they did before, as they never did in a reference.
+
+Means of several widths are compared with those before them (kernels/reference.py), as in a moving-sum test for changes:
+Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random change points, Bernoulli 24 (2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from core.batch import Float64s, Int64s
+from core.counters import increases
+from core.samples import Samples, segments
+from history.codec.row_groups import TIME
+from history.sql.kernels.columns import Columns, good_samples
+from history.sql.kernels.reference import (
+    FAULTY,
+    JUDGED,
+    MIN_POSITIONS,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    WIDTHS,
+    deviations,
+    reach,
+    smoothed,
+    usual,
+)
+from history.sql.kernels.resampled import Grid
+
+MOVES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of moves only
+        ("time", TIME),  # of the first sample
+        ("mean", pa.float64()),  # what was usual
+        ("value", pa.float64()),
+        ("times", pa.float64()),  # of the limit, at most; NaN: the channel did not deviate at all before
+    ]
+)
+_AGAIN = 64  # buckets within which a single outlier has to be followed by another one
+
+
+class _Move(NamedTuple):
+    at: int  # bucket
+    value: float
+    times: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movers:
+    """First bucket from ``since`` on from which values deviate farther from those before it than by chance."""
+
+    grid: Grid
+    spans: Mapping[int, float]  # of the ranges of channels that have one
+    reference: tuple[int, int]  # µs
+    since: int  # µs
+    false_alarms: float  # µs, of a channel: mean time between them
+    sigmas: float = 0.0  # standard deviations of the reference, at least
+
+    def compute(self, samples: Samples) -> Columns:
+        """The columns of MOVES. ``samples``: all samples of some channels, by channel and time."""
+        good = self._continued(samples)
+        means = self.grid.numbers(good)
+        time = self.grid.since + means["number"] * self.grid.step
+        of_channel = {int(good.channel[rows.start]): good.time[rows] for rows in segments(good.channel)}
+        rows = [
+            row
+            for bins in segments(means["channel_id"])
+            for channel in [int(means["channel_id"][bins.start])]
+            for row in self._rows(channel, time[bins], means["value"][bins], of_channel[channel])
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(MOVES)
+        kinds = (np.int32, np.int32, np.int64, np.float64, np.float64, np.float64)
+        return {field.name: np.array(column, kind) for field, column, kind in zip(MOVES, columns, kinds, strict=True)}
+
+    def _continued(self, samples: Samples) -> Samples:
+        """The good samples, of counters as if they had never wrapped or been reset."""
+        channels = self.grid.channels
+        channel, time, value = good_samples(samples)
+        if channels.counters.any():
+            value = value.copy()
+            for rows in segments(channel):
+                if channels.is_counter(int(channel[rows.start])):
+                    before, after = value[rows][:-1], value[rows][1:]
+                    wraps_at = channels.wraps[channels.positions(channel[rows.start : rows.start + 1])]
+                    value[rows][1:] += np.cumsum(increases(before, after, wraps_at) - (after - before))
+        return Samples(channel, time, value, np.zeros(len(channel), np.uint32))
+
+    def _rows(
+        self, channel: int, time: Int64s, value: Float64s, samples: Int64s
+    ) -> Iterator[tuple[int, int, int, float, float, float]]:
+        """Rows of MOVES. ``time``, ``value``: of buckets; ``samples``: times of the samples."""
+        first = int(np.searchsorted(time, self.since))
+        usual_rows = slice(*np.searchsorted(time, self.reference).tolist())
+        # Of a counter only the rate matters.
+        course = np.diff(value, prepend=value[:1]) if self.grid.channels.is_counter(channel) else value
+        verdict, moves = JUDGED, list[_Move]()
+        if first == len(value):
+            verdict = NO_SAMPLES
+        elif usual_rows.stop - usual_rows.start < MIN_POSITIONS + reach(1):
+            verdict = SHORT_REFERENCE
+        else:
+            mean = float(value[usual_rows].mean())
+            # Less than a thousandth of the range is no move.
+            floor = max(self.spans.get(channel, abs(mean)) * 1e-3, 1e-9)
+            verdict, moves = self._moves(course, first, usual_rows, floor)
+        yield channel, verdict, 0, np.nan, np.nan, np.nan
+        if moves:
+            move = min(moves)
+            times = max(one.times for one in moves if one.at == move.at)
+            at = int(time[move.at])
+            behind = int(np.searchsorted(samples, at))
+            at = int(samples[behind]) if behind < len(samples) and samples[behind] < at + self.grid.step else at
+            yield channel, 0, at, mean, float(value[move.at]), times if np.isfinite(times) else np.nan
+
+    def _moves(self, values: Float64s, first: int, reference: slice, floor: float) -> tuple[int, list[_Move]]:
+        """The verdict, and the first move at each width."""
+        smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
+        for width, course, single in ((1, values, True), *((width, smooth, False) for width in WIDTHS)):
+            off = deviations(course, width)
+            before = off[reference.start + reach(width) - width : reference.stop - width + 1]
+            if len(before) < MIN_POSITIONS:
+                continue
+            middle = float(np.median(before))
+            limit, faults = usual(before - middle, self.false_alarms / self.grid.step, width)
+            verdict = FAULTY if faults else verdict
+            limit = max(limit, self.sigmas * float(before.std()))
+            far = np.nan_to_num(np.abs(off[first:] - middle))
+            beyond = np.flatnonzero(far > max(limit, floor))
+            if single:
+                beyond = beyond[:-1][np.diff(beyond) <= _AGAIN]
+            if len(beyond):
+                begin = int(beyond[0])
+                at = begin + int(far[begin : begin + width + 1].argmax())
+                times = float(far[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
+                moves.append(_Move(first + at, float(values[first + at]), times))
+        return verdict, moves

@@ -1,0 +1,87 @@
+"""First moves: where they are, what is usual, and which channels can't be judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.batch import Float64s
+from history.sql.kernels.columns import Channels
+from history.sql.kernels.movers import Movers
+from history.sql.kernels.reference import FAULTY, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.resampled import Grid
+from tests.unit.history.sql_samples import columns
+from tests.unit.history.test_sql_resampled import channel_fields
+
+_SINCE, _UNTIL = 3600, 4200
+
+
+def moves_of(
+    *values: Float64s, kind: str = "analog", wraps_at: float | None = None, step: int = 1
+) -> tuple[list[tuple[int, int, float]], list[int]]:
+    """Channel, time and times of moves, and the verdicts. ``values``: of channels; one each µs."""
+    samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
+    every = [{**channel_fields(n, [], _UNTIL * step, kind=kind), "wraps_at": wraps_at} for n in range(len(values))]
+    grid = Grid(Channels.of_fields(every), 0, step)
+    found = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, 20.0 * step * (_UNTIL - _SINCE)).compute(
+        columns(samples)
+    )
+    rows = list(zip(found["channel_id"].tolist(), found["time"].tolist(), found["times"].tolist(), strict=True))
+    verdicts = found["verdict"].tolist()
+    return (
+        [row for row, verdict in zip(rows, verdicts, strict=True) if not verdict],
+        [verdict for verdict in verdicts if verdict],
+    )
+
+
+def noise(seed: int, n: int = _UNTIL) -> Float64s:
+    return np.random.default_rng(seed).normal(50, 1, n)
+
+
+@pytest.mark.parametrize("step", [1, 100_000, 180_000_000])  # µs: the same at 10 Hz as at 3 minutes
+def test_step_is_placed_where_it_is(step: int) -> None:
+    at = np.arange(_UNTIL)
+    steps = [noise(n) + size * (at >= 3700) for n, size in enumerate((30, 8, 2))]
+    rows, verdicts = moves_of(noise(9), *steps, step=step)
+    assert [channel for channel, *_ in rows] == [1, 2, 3]
+    assert [time for _, time, _ in rows[:2]] == [3700 * step, 3700 * step]
+    assert abs(rows[2][1] - 3700 * step) <= 8 * step
+    assert len(verdicts) == 4
+
+
+def test_faults_in_the_reference_are_left_out_and_said() -> None:
+    values, at = noise(1), np.arange(_UNTIL)
+    for begin in (600, 1500, 2400, 3700):
+        values -= 10.0 * ((at >= begin) & (at < begin + 300))
+    rows, verdicts = moves_of(values)
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3700)]
+    assert verdicts == [FAULTY]
+
+
+def test_what_was_as_wild_before_does_not_move() -> None:
+    at = np.arange(_UNTIL)
+    assert moves_of(noise(1) + 40 * (at % 400 < 60), noise(2) + 20 * (at == 3800))[0] == []
+
+
+def test_constant_channel_has_no_score() -> None:
+    at = np.arange(_UNTIL)
+    [(channel, time, times)], verdicts = moves_of(np.full(_UNTIL, 7.0), np.where(at < 3900, 40.0, 46.0))
+    assert (channel, time, verdicts) == (1, 3900, [JUDGED, JUDGED])
+    assert np.isnan(times)
+
+
+def test_what_can_not_be_judged_is_said() -> None:
+    short = Movers(Grid(Channels.of_fields([channel_fields(0, [], 100)]), 0, 1), {}, (0, 40), 40, 1e4)
+    assert short.compute(columns([(0, at, 1.0, 0) for at in range(100)]))["verdict"].tolist() == [SHORT_REFERENCE]
+    ended = Movers(Grid(Channels.of_fields([channel_fields(0, [], 200)]), 0, 1), {}, (0, 300), 300, 1e4)
+    assert ended.compute(columns([(0, at, 1.0, 0) for at in range(100)]))["verdict"].tolist() == [NO_SAMPLES]
+
+
+def test_wrap_or_reset_of_a_counter_is_no_move() -> None:
+    """Of 20 a second, around its wrap and its reset; the third one runs faster."""
+    at = np.arange(_UNTIL)
+    wrapped, reset = 20.0 * at % 65_536.0, np.where(at < 3900, 5000.0 + 20 * at, 20.0 * (at - 3900))
+    faster = 5000.0 + 20 * at + 80.0 * np.maximum(0, at - 3900)
+    readings: list[Float64s] = [wrapped, reset, faster]
+    rows, _ = moves_of(*readings, kind="counter", wraps_at=65_536.0)
+    assert [(channel, time) for channel, time, _ in rows] == [(2, 3901)]
