@@ -15,10 +15,10 @@ their names; the second makes the answer of the table ``portion_rows``, which ha
     SELECT * FROM portion_rows ORDER BY …;
 
 Defaults stand in brackets, as their type is written; words behind NULL say what it means. NULL of an interval may be
-``10 sampling intervals``, ``a 300th of the interval`` or ``20 times the interval``; of several, the longest. A
-parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list. ``Portions``
-says which channels have to be together, so that the rows of several portions are those of all: those of a channel (each
-alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+``1 min``, ``10 sampling intervals``, ``a 300th of the interval`` or ``20 times the interval``; of several, the longest.
+A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list.
+``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """

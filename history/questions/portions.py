@@ -62,7 +62,7 @@ def notes(session: Session, request: Request) -> str:
     with session.rows("SELECT count(*) FROM answer") as (_, rows):
         [(n,)] = rows
     if not n and not any("judged" in line for line in lines):
-        lines.append(explain_empty(session, request))
+        lines.insert(0, explain_empty(session, request))
     return "\n".join(lines)
 
 
@@ -89,7 +89,7 @@ def _judgements(session: Session) -> Iterator[str]:
     yield f"{count(len(judged), 'channel')} judged"
     for verdict, names in verdicts:
         if verdict != "judged":
-            yield f"{count(len(names), 'channel')} {verdict}: {_names(names)}"
+            yield f"{count(len(names), 'channel')} {verdict}: {names_text(names, _MAX_NAMES)}"
 
 
 def explain_empty(session: Session, request: Request) -> str:

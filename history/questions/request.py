@@ -22,8 +22,11 @@ _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
 _REFERENCE = timedelta(hours=1), 300, timedelta(days=1)  # least, in sampling intervals, as long as the interval up to
-_MAX_STEPS = 100_000  # of the time that is read
-_TERM = re.compile(r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(\d+) times the interval")
+_UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1)}
+_MAX_STEPS = 1_000_000  # of the time that is read
+_TERM = re.compile(
+    r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(\d+) times the interval|(\d+) (s|min|h)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +92,9 @@ class Request:
     def _automatic(self) -> Iterator[Parameter]:
         """Parameters whose value is not chosen, but follows the sampling interval or the length of the interval."""
         for parameter in self.question.parameters:
-            is_length = parameter.type == REFERENCE or (
-                parameter.type == "interval" and _TERM.search(parameter.automatic)
-            )
-            if is_length and self.values[parameter.name] is None:
+            text = parameter.automatic
+            follows = parameter.type == "interval" and "interval" in text and _TERM.search(text) is not None
+            if (follows or parameter.type == REFERENCE) and self.values[parameter.name] is None:
                 yield parameter
 
     @property
@@ -203,8 +205,10 @@ def length_text(length: timedelta) -> str:
 
 
 def _terms(text: str, sampling: timedelta, length: timedelta) -> Iterator[timedelta]:
-    for samples, part, times in _TERM.findall(text):
-        if samples:
+    for samples, part, times, number, unit in _TERM.findall(text):
+        if number:
+            yield int(number) * _UNITS[unit]
+        elif samples:
             yield sampling * (1 if samples == "the" else int(samples))
         else:
             yield length / int(part) if part else length * int(times)

@@ -22,6 +22,7 @@ from core.errors import OperationError, PlantlogError
 from core.formatting import wide
 from history.sql.session import Session
 
+_NO_ROWS = "no rows"
 _FIRST, _NEXT = "plantlog> ", "      ... "
 
 
@@ -31,7 +32,7 @@ class Answer:
 
     columns: tuple[str, ...]
     rows: Iterable[tuple[Any, ...]]
-    note: str = "no rows"  # shown in place of a table without rows
+    note: str = _NO_ROWS  # shown in place of a table without rows, and below one with rows
 
     @classmethod
     def of_table(cls, table: Any, note: str) -> Answer:
@@ -55,6 +56,7 @@ def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()
         for name, value in zip(answer.columns, rows[0], strict=True):
             item.add_row(name.replace("_", " "), escape(_format_value(value)))
         console.print(item)
+        _print_note(answer, console)
         return
     table = Table(header_style="bold")
     column_indexes = [i for i, name in enumerate(answer.columns) if name in (first or answer.columns)]
@@ -70,6 +72,12 @@ def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()
     if len(column_indexes) < len(answer.columns):
         others = len(answer.columns) - len(column_indexes)
         console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
+    _print_note(answer, console)
+
+
+def _print_note(answer: Answer, console: Console) -> None:
+    if answer.note not in ("", _NO_ROWS):
+        console.print(answer.note, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def write_csv(answer: Answer) -> None:

@@ -26,7 +26,7 @@ from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
 from lab.bench.server import private
 from lab.bench.termination import run
 from lab.bench.usage import peak_mib, process_tree, used_seconds
-from schema.question_files import Question, questions
+from schema.question_files import REFERENCE, Question, questions
 
 NAMES = tuple(questions())
 SPANS = ("day", "hour", "month")
@@ -57,8 +57,10 @@ class Span:
         parameter, before = question.reads_from
         if not self.whole:
             return self.first
-        since = self.first + (_LEARNS if before else timedelta())
-        return since if parameter == "since" else since + (self.until - since) / 2  # it reads as long before
+        since = self.first + (_LEARNS if before or parameter == REFERENCE else timedelta())
+        if parameter in ("since", REFERENCE):
+            return since
+        return since + (self.until - since) / 2  # it reads as long before
 
 
 @dataclass(frozen=True, slots=True)

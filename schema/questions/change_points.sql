@@ -14,7 +14,7 @@
 --   since        timestamptz  from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all analog ones]
---   step         interval     length of a mean [NULL: a 300th of the interval, at least 1 s]
+--   step         interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
 --   least_score  float8       lowest score to list [6]
 -- Judges: analog channels
 -- Portions: channel
@@ -22,7 +22,7 @@
 -- Example: plantlog ask change_points --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
 WITH changes AS (
     SELECT unnest(changes_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
-                             epoch_us(coalesce(step, greatest((until - since) / 300, INTERVAL '1 s'))), least_score),
+                             epoch_us(step), least_score),
                   recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(channels, since, until) AS g

@@ -7,7 +7,7 @@
 --   until     timestamptz  before this moment
 --   target    text         name of the given channel
 --   channels  text[]       names or patterns to compare with [NULL: all]
---   step      interval     length of a mean [NULL: a 300th of the interval, at least 1 s]
+--   step      interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
 --   max_lag   interval     largest lag [NULL: 20 steps]
 --   least_correlation float8  lowest absolute correlation to list [0.5]
 -- Judges: numeric channels
@@ -16,8 +16,7 @@
 -- Example: plantlog ask correlation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --target boilerhouse/boiler1/fuel
 WITH
 chosen AS (
-    SELECT c.step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM c.step)), 20)::INT AS most
-    FROM (SELECT coalesce(step, greatest((until - since) / 300, INTERVAL '1 s')) AS step) AS c
+    SELECT step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM step)), 20)::INT AS most
 ),
 -- A positive lag: the channel follows the target by this time.
 correlations AS (

@@ -12,9 +12,9 @@
 --   until      timestamptz  before this moment
 --   channels   text[]       names or patterns [NULL: all analog ones]
 --   sigmas     float8       minimum deviation in spreads; half of it for slow [8]
---   short      interval     length of a short mean [10 s]
---   long       interval     length of a long mean [5 min]
---   reference  interval     time before since from which the usual band is learned [1 h]
+--   short      interval     length of a short mean [NULL: 10 s, 3 sampling intervals]
+--   long       interval     length of a long mean [NULL: 5 min, 60 sampling intervals]
+--   reference  interval     time before since from which the usual band is learned [NULL: 1 h, 300 sampling intervals]
 -- Reads from: since - reference
 -- Judges: analog channels with samples before since
 -- Portions: channel

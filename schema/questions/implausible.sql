@@ -12,8 +12,8 @@
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns; a tank is selected by its level [NULL: all]
---   bucket    interval     length of a mean [30 s]
---   learn     interval     time before since from which relations are learned [1 h]
+--   bucket    interval     length of a mean [NULL: 30 s, 3 sampling intervals]
+--   learn     interval     time before since from which relations are learned [NULL: 1 h, 300 sampling intervals]
 --   rise      float8       smallest change of a level without flow, as a fraction of its range [0.005]
 --   level     text         last part of the names of tank levels [level]
 --   inlet     text         last part of the names of inlet flows [inlet_flow]

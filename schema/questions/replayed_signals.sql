@@ -15,7 +15,7 @@
 --   channels   text[]       names or patterns [NULL: all analog ones]
 --   samples    int          shortest segment, in samples that changed [60]
 --   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
---   lookback   interval     how far before since to look for the original [1 h]
+--   lookback   interval     how far before since to look for the original [NULL: 1 h, 300 sampling intervals]
 -- Reads from: since - lookback
 -- Judges: analog channels
 -- Portions: channel

@@ -10,9 +10,9 @@
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns [NULL: all analog ones]
---   hold      interval     minimum time at one value [1 min]
+--   hold      interval     minimum time at one value [NULL: 1 min, 10 sampling intervals]
 --   factor    float8       minimum multiple of the usual longest time between changes (95th percentile) [20]
---   lookback  interval     time before since from which usual behaviour is learned [1 h]
+--   lookback  interval     time before since from which usual behaviour is learned [NULL: 1 h, 300 sampling intervals]
 -- Reads from: since - lookback
 -- Judges: analog channels
 -- Portions: unit

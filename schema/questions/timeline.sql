@@ -11,7 +11,7 @@
 --   instant   timestamptz  reference of the column "seconds" [NULL: the middle]
 --   jump      float8       a jump is at least this many times the 90th percentile of the channel's steps [10]
 --   busy      int          leave out states that change more often than this, including lookback [20]
---   lookback  interval     time before since from which usual steps are learned [15 min]
+--   lookback  interval     time before since from which usual steps are learned [NULL: 15 min, 300 sampling intervals]
 -- Reads from: since - lookback
 -- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 3 s per million samples.

@@ -82,6 +82,5 @@ def test_wrap_or_reset_of_a_counter_is_no_move() -> None:
     at = np.arange(_UNTIL)
     wrapped, reset = 20.0 * at % 65_536.0, np.where(at < 3900, 5000.0 + 20 * at, 20.0 * (at - 3900))
     faster = 5000.0 + 20 * at + 80.0 * np.maximum(0, at - 3900)
-    readings: list[Float64s] = [wrapped, reset, faster]
-    rows, _ = moves_of(*readings, kind="counter", wraps_at=65_536.0)
+    rows, _ = moves_of(*np.stack([wrapped, reset, faster]).astype(np.float64), kind="counter", wraps_at=65_536.0)
     assert [(channel, time) for channel, time, _ in rows] == [(2, 3901)]

@@ -69,7 +69,7 @@ def test_ask_takes_channels_and_a_time(state: Path) -> None:
     # _ is a letter as others are: unit/xy1 is not meant by it, nor the other way round
     assert json.loads(run(state, *around, "-c", "unit/xy1").out) == []
     nothing = run(state, "stuck_sensors", "--from", FROM, "--to", TO, "--hold", "10 min")
-    assert nothing.out == "no rows: nothing found in 2 channels\n"
+    assert nothing.out == "no rows: nothing found in 2 channels\nhold 10 min, lookback 1 h\n"
 
 
 async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded: Recording) -> None:
@@ -85,6 +85,7 @@ async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded
         "6 channels not judged, no samples from 2026-03-09 11:00:00Z to 2026-03-09 11:10:00Z: "
         "unit/empty0, unit/empty1, unit/empty2, unit/empty3, unit/empty4 and 1 more",
         "1 channel not judged, no samples from 2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z, to compare with: unit/new",
+        "short 10 s, long 5 min, reference 1 h",
     ]
     assert shown.out.splitlines() == note
     as_json = await asyncio.to_thread(run, state, *question, "--json")
@@ -110,8 +111,33 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
     assert json.loads(run(state, *words, "--json").out)[0].keys() >= {"expected", "missing", "good"}
 
 
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("2026-03-09T10:30Z..2026-03-09T11:05Z", "it overlaps the interval from --from to --to"),
+        ("2026-03-09T10:30Z..2026-03-09T10:30Z", "legal: FROM..TO with FROM before TO"),
+        ("yesterday..today", "--reference: found 'yesterday'; legal: a time such as"),
+    ],
+)
+def test_bad_reference_is_an_error(state: Path, reference: str, message: str) -> None:
+    failed = run(state, "first_mover", "--from", FROM, "--to", TO, "--reference", reference)
+    assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None:
+    moved = ("first_mover", "--from", FROM, "--to", TO)
+    lines = run(state, *moved).out.splitlines()
+    assert "reference: 1 h before (2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z)" in lines[-2]
+    assert lines[-2].startswith("step 1 s, ")
+    assert lines[-1] == "2 channels judged"
+    chosen = run(state, *moved, "--reference", f"{at(0).isoformat()}..{at(1800).isoformat()}").out
+    assert "reference: 30 min (2026-03-09 10:00:00Z to 2026-03-09 10:30:00Z)" in chosen
+    nothing = run(state, *moved, "--reference", "10 s").out
+    assert "2 channels not judged, too few samples in the reference: unit/xy1, unit/x_1" in nothing
+
+
 def test_zero_seconds_ago_means_now(state: Path) -> None:
-    assert run(state, "timeline", "--from", "1h", "--to", "0m").out == "no rows: nothing found in 2 channels\n"
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").out.startswith("no rows: nothing found in 2 channels\n")
     assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").err
 
 
