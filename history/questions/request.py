@@ -77,7 +77,7 @@ class Request:
                 begin, end = value
                 before = f"{length_text(end - begin)} before" if end == values["since"] else length_text(end - begin)
                 lengths.append(f"reference: {before} ({_time(begin)} to {_time(end)})")
-            elif parameter.type == "interval" and value is not None:
+            elif _follows(parameter) and value is not None:
                 lengths.append(f"{parameter.name.replace('_', ' ')} {length_text(value)}")
         if lengths:
             yield ", ".join(lengths)
@@ -90,11 +90,9 @@ class Request:
         return values
 
     def _automatic(self) -> Iterator[Parameter]:
-        """Parameters whose value is not chosen, but follows the sampling interval or the length of the interval."""
+        """Parameters that nobody chose, and that follow the sampling interval or the length of the interval."""
         for parameter in self.question.parameters:
-            text = parameter.automatic
-            follows = parameter.type == "interval" and "interval" in text and _TERM.search(text) is not None
-            if (follows or parameter.type == REFERENCE) and self.values[parameter.name] is None:
+            if _follows(parameter) and self.values[parameter.name] is None:
                 yield parameter
 
     @property
@@ -202,6 +200,13 @@ def length_text(length: timedelta) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s" if seconds < 600 else f"{seconds / 60:.4g} min"
+
+
+def _follows(parameter: Parameter) -> bool:
+    """Whether what a parameter is without a value follows the sampling interval or the length of the interval."""
+    text = parameter.automatic
+    is_length = parameter.type == "interval" and "interval" in text and _TERM.search(text) is not None
+    return is_length or parameter.type == REFERENCE
 
 
 def _terms(text: str, sampling: timedelta, length: timedelta) -> Iterator[timedelta]:
