@@ -61,8 +61,8 @@ def notes(session: Session, request: Request) -> str:
         lines = [line for (line,) in rows]
     with session.rows("SELECT count(*) FROM answer") as (_, rows):
         [(n,)] = rows
-    if not n and not any("judged" in line for line in lines):
-        lines.insert(0, explain_empty(session, request))
+    if not n:
+        lines.insert(0, "no rows" if any("judged" in line for line in lines) else explain_empty(session, request))
     return "\n".join(lines)
 
 
