@@ -16,7 +16,7 @@
 -- Example: plantlog ask correlation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --target boilerhouse/boiler1/fuel
 WITH
 chosen AS (
-    SELECT step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM step)), 20)::INT AS most
+    SELECT step AS step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM step)), 20)::INT AS most
 ),
 -- A positive lag: the channel follows the target by this time.
 correlations AS (
