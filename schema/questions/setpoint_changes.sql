@@ -10,7 +10,7 @@
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns [NULL: all]
 --   hold      interval     minimum average time for which a value is held [NULL: 1 min, 10 sampling intervals]
---   lookback  interval     how far before since to look for the value before a change [NULL: 1 h, 300 sampling intervals]
+--   lookback  interval     how far before since to look for the earlier value [NULL: 1 h, 300 sampling intervals]
 -- Reads from: since - lookback
 -- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.

@@ -51,7 +51,7 @@ def test_limits_are_seldom_exceeded_by_chance(noise: Callable[[np.random.Generat
             far = deviations(values, width)
             limit = usual(far[reach(width) : _HOUR - width], 20 * _HOUR, width).limit
             exceeded += bool((np.abs(far[_HOUR : -reach(width)]) > limit).any())
-    assert exceeded <= 8, exceeded  # of 80; 4 expected
+    assert exceeded <= 12, exceeded  # of 80; 4 expected, and more where tails are heavy
 
 
 def test_faults_in_the_reference_are_counted_and_left_out() -> None:
