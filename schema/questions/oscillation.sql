@@ -2,7 +2,8 @@
 --
 -- A channel swings if the zero crossings of its autocorrelation are regular (Thornhill, Huang and Zhang, 2003):
 -- regularity is the mean of half periods in three of their standard deviations, 1 and more is regular. The strongest
--- oscillation of a channel is found, of 5 means to a tenth of the interval. amplitude is half of what it swings by.
+-- oscillation of a channel is found, of 5 means to a tenth of the interval, which has to have 200 means. amplitude is
+-- half of what it swings by.
 -- since_when is where the amplitude passes half of its largest one (NULL: it swings from the start).
 --
 -- Channels whose periods differ by less than 5 % from the next one swing together: they have the same number in

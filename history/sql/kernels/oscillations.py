@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s
+from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns
@@ -35,6 +36,7 @@ OSCILLATIONS = pa.struct(
 _SLOWEST = 6  # periods in an interval: fewer are taken out
 _PERIODS = 10  # in an interval, at least: noise seems regular where slower waves were taken out
 _SHORTEST = 5  # buckets of a period, at least
+_MIN_BUCKETS = 200  # of fewer, one in a hundred of noise seems regular
 _CROSSINGS = 11  # of the autocorrelation, at most: later ones are of few values
 _MIN_CROSSINGS = 5
 _REGULARITY = 3.0  # standard deviations of half periods in their mean at which they are regular
@@ -51,6 +53,13 @@ class Oscillations:
     grid: Grid
     n: int  # buckets
     least_regularity: float
+
+    def __post_init__(self) -> None:
+        """Check the number of buckets. Raises OperationError."""
+        if self.n < _MIN_BUCKETS:
+            raise OperationError(
+                f"oscillation: found {self.n} means in the interval; legal: {_MIN_BUCKETS} or more: ask for longer"
+            )
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of OSCILLATIONS. ``samples``: all samples of some channels, by channel and time."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
+from core.errors import OperationError
 from history.sql.kernels.columns import Channels, Columns
 from history.sql.kernels.oscillations import Oscillations
 from history.sql.kernels.resampled import Grid
@@ -74,3 +75,8 @@ def test_what_cannot_be_judged() -> None:
     assert 0 not in found["channel_id"]
     assert 2 not in found["channel_id"]
     assert len(oscillations(np.empty((0, _N)))["channel_id"]) == 0
+
+
+def test_a_short_interval_is_an_error() -> None:
+    with pytest.raises(OperationError, match="oscillation: found 199 means in the interval; legal: 200 or more"):
+        Oscillations(Grid(Channels.of_fields([]), 0, _STEP), 199, 1.0)
