@@ -176,7 +176,7 @@ def _findings(
     def ask_about(case: tuple[Recording, Event | None, Span]) -> tuple[list[Row], str]:
         recording, _, span = case
         if question == PCA:
-            return alarm(recording, recordings, span), ""
+            return alarm(recording, span), ""
         since, until = map(timestamp, span)
         try:
             answer = ask(question, since=since, until=until, channels=[f"{recording.unit}/*"], state=state, **options)
@@ -240,15 +240,14 @@ def judged(
     )
 
 
-def alarm(recording: Recording, others: Sequence[Recording], span: Span) -> list[Row]:
+def alarm(recording: Recording, span: Span) -> list[Row]:
     """A row of the first alarm of a PCA's T² or SPE, the channels farthest from usual first; none: no alarm.
 
-    It learns from the calm before the window; where that is too short, from calm windows of a recording without events.
+    It learns from the calm before the window; where that is too short, from all calm windows of the recording.
     """
     reference = recording.between(span[0] - recording.project.calm_us, span[0])
     if len(reference) < 4 * len(recording.channels):
-        calm = next((one for one in others if not one.events), recording)
-        reference = np.concatenate([calm.between(*window) for window in calm.calm_windows()])
+        reference = np.concatenate([recording.between(*window) for window in recording.calm_windows()])
     mean, spread = reference.mean(0), reference.std(0)
     is_moving = spread > 0
     inside = (recording.time >= span[0]) & (recording.time < span[1])

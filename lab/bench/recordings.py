@@ -165,12 +165,17 @@ def _rows(content: bytes, delimiter: str, time: str) -> tuple[Int64s, dict[str, 
 
 
 def _tep(project: Project, files: Mapping[str, bytes]) -> list[Recording]:
+    """A unit for each run with a fault, after the one without: the same plant in the two days before."""
+    runs = {
+        path[:3]: np.array(content.split(), float).reshape(-1, len(_TEP_CHANNELS)) for path, content in files.items()
+    }
+    usual = runs.pop("d00")
     recordings = []
-    for path, content in files.items():
-        name, value = path[:3], np.array(content.split(), float).reshape(-1, len(_TEP_CHANNELS))
-        time: Int64s = _TEP_BEGIN + np.arange(len(value) + 1) * _TEP_STEP
-        events = () if name == "d00" else (Event(name, int(time[_TEP_FAULT]), int(time[-1])),)
-        recordings.append(Recording(project, f"tep/{name}", _TEP_CHANNELS, time[:-1], value, events))
+    for name, run in runs.items():
+        time: Int64s = _TEP_BEGIN + np.arange(len(usual) + len(run) + 1) * _TEP_STEP
+        event = Event(name, int(time[len(usual) + _TEP_FAULT]), int(time[-1]))
+        value = np.concatenate([usual, run])
+        recordings.append(Recording(project, f"tep/{name}", _TEP_CHANNELS, time[:-1], value, (event,)))
     return recordings
 
 

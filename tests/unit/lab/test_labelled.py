@@ -37,7 +37,7 @@ def test_the_table_names_each_file_and_each_known_option() -> None:
 
 def test_file_that_is_missing_or_another_says_what_to_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch)
-    assert [one.unit for one in read(tmp_path, "tep")] == ["tep/d00", "tep/d04"]
+    assert [one.unit for one in read(tmp_path, "tep")] == ["tep/d04"]
     path = tmp_path / "tep" / "d04_te.dat"
     path.write_text(path.read_text().replace("5", "6", 1))
     with pytest.raises(OperationError, match=r"d04_te\.dat: found SHA-256 .*; legal: .*: bring the files of"):
@@ -109,9 +109,9 @@ def test_times_and_channels_are_read_from_any_answer() -> None:
 
 def test_pca_alarms_at_the_step_and_names_its_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch)
-    calm, fault = read(tmp_path, "tep")
+    [fault] = read(tmp_path, "tep")
     [event] = fault.events
-    [row] = alarm(fault, [calm, fault], window(event, fault.project.calm_us))
-    assert row.times[0] == fault.time[FAULT]
+    [row] = alarm(fault, window(event, fault.project.calm_us))
+    assert row.times[0] == event.since == fault.time[ROWS + FAULT]
     assert row.channels[0] == "XMV10"
-    assert alarm(calm, [calm, fault], (int(calm.time[FAULT]), int(calm.time[ROWS - 1]))) == []
+    assert alarm(fault, (int(fault.time[FAULT]), int(fault.time[ROWS - 1]))) == []
