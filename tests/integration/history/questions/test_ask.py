@@ -154,7 +154,7 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "unknown question 'nothing'; known: aggregates, change_points, correlation, "),
+        (("nothing",), "unknown question 'nothing'; known: aggregates, broken_relation, change_points, "),
         (("timeline",), "a time range is required: --from TIME"),
         (("timeline", "--at", "now", "--from", "1h"), "--at cannot be combined with --from and --to"),
         (("timeline", "--at", "noon"), "--at: found 'noon'; legal: a time such as"),
@@ -208,7 +208,7 @@ def test_answers_are_tables_of_sql(state: Path) -> None:
         ("stuck", "--with: found 'stuck'; legal: NAME='QUESTION --from TIME"),
         ("stuck=nothing --from 1h", "unknown question 'nothing'"),
         ("stuck=timeline", "a time range is required"),
-        (f"event={words}", "event: there is a table of this name"),
+        (f"event={words}", "table event: there is one of this name"),
         ("stuck=timeline --from '1h", "--with stuck: No closing quotation"),
     ):
         failed = plantlog(state, "sql", "--with", wrong, "SELECT 1")
