@@ -18,7 +18,7 @@
 --   sigmas    float8       smallest deviation, in standard deviations of the reference [0]
 -- Reads from: reference
 -- Portions: channel
--- Cost: one pass over the samples from the reference to until: 100 ns of CPU a step.
+-- Cost: one pass over the samples from the reference to until.
 -- Example: plantlog ask first_mover --from 2026-03-09T10:00Z --to 2026-03-09T10:30Z --limit 10
 WITH moves AS (
     SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since),
