@@ -329,8 +329,9 @@ GROUP BY t.bin, r.reason
 ORDER BY t.bin, r.reason;
 
 -- name: sources
--- The path of an address is in a line of its own: Grafana does not break one.
-SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Channels",
+-- The path of an address is in a line of its own, as Grafana does not break one; so is the plant of a source, where
+-- several installations share the database.
+SELECT concat_ws(E'\n', s.name, i.plant) AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Channels",
        CASE WHEN EXISTS (SELECT FROM plant.gap AS g
                          WHERE g.source_id = s.id AND g.channel_id IS NULL AND g.to_time IS NULL)
             THEN coalesce(h.channels, 0)
@@ -339,9 +340,9 @@ SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Chann
                   JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
                   WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "No data",
        plant.in_groups(s.reason) AS "Reason", regexp_replace(s.address, '(://[^/]+)/', E'\\1\n/') AS "Address",
-       s.state_since AS "Since", b.newest AS "Latest sample", b.ahead AS "In the future", i.plant AS "Plant"
+       s.state_since AS "Since", b.newest AS "Latest sample", b.ahead AS "In the future"
 FROM plant.source AS s
-LEFT JOIN plant.installation AS i ON i.id = s.installation_id
+LEFT JOIN plant.installation AS i ON i.id = s.installation_id AND (SELECT count(*) > 1 FROM plant.installation)
 LEFT JOIN (
     SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
 ) AS h ON h.source_id = s.id
