@@ -152,7 +152,7 @@ async def test_documented_queries_run(plant: Maintained) -> None:
     lines = [words for block in docs.blocks("sh") for words in docs.simple_commands(block.text)]
     asking = [words for words in lines if words[:2] == ["./plantlog", "sql"] and not {"--with", "--table"} & {*words}]
     queries = [words[-1] for words in asking if "SELECT" in words[-1]]
-    assert len(queries) == 2
+    assert len(queries) == 4
     for query in queries:
         assert await rows_of(plant, query) == []
 
