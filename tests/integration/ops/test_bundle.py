@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,32 +19,29 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from core.bundle import FILE, KEY, Target, digest
-from core.config import token_file
+from core.bundle import FILE, KEY, MANIFEST, Target, digest
 from core.errors import OperationError
-from core.paths import CHECKOUT
+from core.paths import CHECKOUT, plantlog_version
+from core.timestamps import now_us
 from ops.bundle import make as making
 from ops.bundle.make import make, targets_of
 from ops.postgres import packages
 from ops.postgres.binaries import provide
+from tests.e2e.appliance import NEWEST
 from tests.folders import enterable_folder
 from tests.integration.ops.test_packages import Mirror, mirror, pytestmark, refusal  # noqa: F401
 from tests.waiting import PATIENCE, until_sync
 
 _NOBODY = 65_534
 _DASHBOARDS = "http://127.0.0.1:9110/"
-_PLANT = """
-[plant]
-name = "p"
-[[source]]
-name = "edge"
-kind = "push"
-token_file = "token"
-unknown = "create"
+_BACKUP = """
 [backup]
-repository = "{folder}/repository"
-passphrase_file = "{folder}/passphrase"
+repository = "{home}/repository"
+passphrase_file = "{home}/passphrase"
 """
+_NEWER = "999.0.0"
+SECOND = 1_000_000  # µs
+_MIGRATION = "-- Of a newer version.\nCOMMENT ON TABLE plant.setting IS 'Settings.';\n"
 _INSTALLED_IN = 1_200  # s: where much else runs, and the mirror is far
 
 
@@ -196,9 +194,16 @@ class Isolated:
         subprocess.run(
             ["chown", "-R", f"{_NOBODY}:{_NOBODY}", self.checkout, home, folder / "plantlog.bundle"], check=True
         )
-        path = os.environ["PATH"]
-        self._environment = {"PATH": path, "HOME": str(home), "PLANTLOG_CACHE": str(home / "cache")}
+        self.home = home
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "PLANTLOG_CACHE": str(home / "cache"),
+            "PLANTLOG_STATE": str(home / "state"),
+        }
         self._network = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        ours = os.readlink("/proc/self/ns/net")
+        until_sync(lambda: os.readlink(f"/proc/{self._network.pid}/ns/net") != ours)
 
     def run(self, *command: str, user: int = _NOBODY) -> str:
         """A command there; what it printed. Fails the test if it fails."""
@@ -211,6 +216,26 @@ class Isolated:
         )  # fmt: skip
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout + run.stderr
+
+    def upgrade(self) -> None:
+        """Take another checkout, of a newer version with a migration, and its bundle."""
+        newer = self.checkout.with_name("newer")
+        shutil.copytree(self.checkout, newer, ignore=shutil.ignore_patterns(".venv", "__pycache__"))
+        project = newer / "pyproject.toml"
+        project.write_text(project.read_text().replace(plantlog_version(), _NEWER, 1))
+        (newer / "schema" / "migrations" / "0999_newer.sql").write_text(_MIGRATION)
+        bundle = self.checkout.with_name("plantlog.bundle")
+        with tarfile.open(bundle) as former, tarfile.open(newer.with_name("newer.bundle"), "w:") as made:
+            for member in former:
+                file = former.extractfile(member)
+                assert file is not None
+                if member.name == MANIFEST:
+                    text = json.dumps(json.loads(file.read()) | {"plantlog": _NEWER}).encode()
+                    member.size, file = len(text), io.BytesIO(text)
+                made.addfile(member, file)
+        bundle.unlink()
+        subprocess.run(["chown", "-R", f"{_NOBODY}:{_NOBODY}", newer, newer.with_name("newer.bundle")], check=True)
+        self.checkout = newer
 
     def end(self) -> None:
         """Stop all, and the network."""
@@ -235,18 +260,34 @@ def isolated_checkout() -> Iterator[Isolated]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
 @pytest.mark.timeout(3 * _INSTALLED_IN)
-def test_appliance_starts_and_is_backed_up_without_a_network() -> None:
+def test_appliance_is_installed_backed_up_and_upgraded_without_a_network() -> None:
     with isolated_checkout() as isolated:
         assert isolated.run("ip", "route") == ""
-        plant = isolated.checkout.parent / "home"
-        (plant / "plant.toml").write_text(_PLANT.format(folder=plant))
-        token_file.write(plant / "token", "token-of-edge-gateway")
-        os.chown(plant / "token", _NOBODY, _NOBODY)
-        isolated.run("sh", "-c", "umask 077; mkdir ~/repository; openssl rand -hex 24 > ~/passphrase")
-        output = isolated.run("./plantlog", "up", "--config", f"{plant}/plant.toml")
+        home = isolated.home
+        make_files = "cp -r ops/example ~/plant; mkdir ~/repository; openssl rand -hex 24 > ~/passphrase"
+        isolated.run("sh", "-ec", f"umask 077; {make_files}")
+        with (home / "plant" / "plant.toml").open("a") as config:
+            config.write(_BACKUP.format(home=home))
+        output = isolated.run("./plantlog", "up", "--config", f"{home}/plant/plant.toml", "--simulator")
         assert f"fetching PostgreSQL 17 with TimescaleDB from {isolated.checkout}.bundle" in output
         fetch = f"import urllib.request; urllib.request.urlopen('{_DASHBOARDS}', timeout={PATIENCE})"
         isolated.run(".venv/bin/python", "-c", fetch)
         # The first one is taken at the start.
         until_sync(lambda: " full " in isolated.run("./plantlog", "admin", "backup", "list"), _INSTALLED_IN)
         isolated.run("./plantlog", "admin", "backup", "rehearse")
+
+        start = now_us()
+        isolated.upgrade()
+        assert "schema version 999" in " ".join(isolated.run("./plantlog", "up").split())
+        end = now_us()
+
+        def newest() -> int:
+            """Of the source that is furthest behind."""
+            return int(isolated.run("./plantlog", "psql", "-At", "-c", NEWEST).strip() or 0)
+
+        until_sync(lambda: newest() > end + SECOND, _INSTALLED_IN, 1.0)
+        between = ("--from", str(start), "--to", str(end), "--json")
+        result = json.loads(isolated.run("./plantlog", "lab", "simulator", "compare", *between))
+        assert {result[name] for name in ("duplicated", "invented", "altered", "missing_silent")} == {0}, result
+        assert result["published"] > 0
+        assert _NEWER in isolated.run("./plantlog", "--version")
