@@ -53,7 +53,8 @@ async def restore(dsn: str, release: Path) -> None:
     """Make the database as that release left it."""
     with TemporaryDirectory() as name, tarfile.open(release) as archive:
         folder = Path(name)
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 of Debian 12 has none
+        archive.extractall(folder)
         await create_database(dsn)
         await migrate(dsn, folder / "schema")
         async with connected(dsn) as owner:  # which ends what the file sets for its session
@@ -106,8 +107,10 @@ async def upgraded(dsn: str) -> None:
 
 
 def commit_of(release: Path) -> str:
-    """Commit of a release: that which gave the changelog its heading, as a clone may have no tags."""
-    heading = f"## [{release.name.removesuffix('.tar.xz')}] - "
+    """Commit of a release: that which gave the changelog its heading with this date, as a clone may have no tags."""
+    version = release.name.removesuffix(".tar.xz")
+    lines = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    (heading,) = (line for line in lines if line.startswith(f"## [{version}] - "))
     search = ["git", "log", "--format=%H", "-S", heading, "--", "CHANGELOG.md"]
     commits = subprocess.run(search, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split()
     assert commits, f"{heading}: the history is needed, not just one commit"

@@ -121,7 +121,8 @@ def test_release_from_a_kill_to_its_repetition(checkout: Path, tmp_path: Path) -
     digests = check_provenance(checkout, folder)
     assert "- The test's." in (folder / "release-notes.md").read_text()
     with tarfile.open(folder / f"plantlog-{VERSION}.tar.gz") as source:
-        source.extractall(tmp_path, filter="data")
+        source.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 of Debian 12 has none
+        source.extractall(tmp_path)
     assert f'version = "{VERSION}"' in (tmp_path / f"plantlog-{VERSION}" / "pyproject.toml").read_text()
 
     shutil.copy(tmp_path / "plantlog.pub", folder)
