@@ -84,7 +84,7 @@ def broker(folder: Path) -> Iterator[int]:
         f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nuser root\n"
         f"persistence true\npersistence_location {folder}/\n"
     )
-    command = [tool("mosquitto", "mosquitto"), "-c", str(config)]
+    command = [tool("mosquitto", "mosquitto"), "-c", str(config), "-v"]
     with (folder / "mosquitto.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -171,6 +171,8 @@ def mqtt(folder: Path, site: Site) -> Iterator[tuple[Telegraf, IO[str]]]:
             {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
         )
         with telegraf.running():
+            log = folder / "mosquitto.log"
+            until_sync(lambda: "Sending SUBACK" in log.read_text())  # what comes before is for nobody
             yield telegraf, tank
 
 
@@ -187,7 +189,6 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
 
     with mqtt(tmp_path, site) as (telegraf, tank):
         async with plantlog.running():
-            await until(lambda: _says(telegraf, "Connected"))
             say(tank, range(500))
             await until(lambda: _at_least(site, 1000))
             await plantlog.end(signal.SIGKILL)
@@ -231,9 +232,8 @@ def say_frozen(to: IO[str], levels: range) -> None:
 @pytest.mark.timeout(1800)
 async def test_values_at_a_time_that_stands_still_are_a_gap(tmp_path: Path, database: Database) -> None:
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
-    with mqtt(tmp_path, site) as (telegraf, tank):
+    with mqtt(tmp_path, site) as (_, tank):
         async with site.running():
-            await until(lambda: _says(telegraf, "Connected"))
             say_frozen(tank, range(10))
             await until(lambda: _at_least(site, 10))
             (source,) = (await site.health())["sources"]
@@ -262,7 +262,6 @@ async def test_values_dated_by_arrival_are_stored_once_over_a_kill(tmp_path: Pat
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', _ARRIVAL)
     crashing, plantlog = Process(site, "tests.crashing_push_collector"), Process(site)
     with mqtt(tmp_path, site) as (telegraf, tank):
-        await until(lambda: _says(telegraf, "Connected"))
         await crashing.start()
         say_frozen(tank, range(5))
         assert await crashing.ended() == -signal.SIGKILL

@@ -202,8 +202,8 @@ class Isolated:
             "PLANTLOG_STATE": str(home / "state"),
         }
         self._network = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        ours = os.readlink("/proc/self/ns/net")
-        until_sync(lambda: os.readlink(f"/proc/{self._network.pid}/ns/net") != ours)
+        ours, theirs = Path("/proc/self/ns/net"), Path(f"/proc/{self._network.pid}/ns/net")
+        until_sync(lambda: theirs.readlink() != ours.readlink())
 
     def run(self, *command: str, user: int = _NOBODY) -> str:
         """A command there; what it printed. Fails the test if it fails."""

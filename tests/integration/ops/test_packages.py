@@ -244,7 +244,8 @@ def test_disk_that_gets_full_is_named(
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user")
 def test_cache_that_is_not_writable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with enterable_folder() as folder:
-        (folder / "cache").mkdir(mode=0o755)
+        (folder / "cache").mkdir()
+        (folder / "cache").chmod(0o755)  # whatever the umask is
         monkeypatch.setenv("PLANTLOG_CACHE", f"{folder}/cache")
         monkeypatch.setattr(binaries, "_SYSTEM_CACHE", folder / "none")
         os.seteuid(_NOBODY)
