@@ -153,6 +153,11 @@ async def _values(
     for parameter in parameters:
         if parameter.type == REFERENCE and values[parameter.name] is not None:
             values[parameter.name] = await _reference(connection, values[parameter.name], values)
+    begin, end = values.get("before_since"), values.get("before_until") or values.get("since")
+    if begin is not None and end is not None and begin >= end:
+        raise OperationError(
+            f"--before-since: found {begin.isoformat()}; legal: before --before-until, which is {end.isoformat()}"
+        )
     return values
 
 

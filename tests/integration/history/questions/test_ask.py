@@ -124,6 +124,23 @@ def test_bad_reference_is_an_error(state: Path, reference: str, message: str) ->
     assert (failed.code, message in failed.err) == (1, True), failed.err
 
 
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (("2026-03-09T10:30Z", "2026-03-09T10:20Z"), "--before-since: found 2026-03-09T10:30:00+00:00; legal: before"),
+        (("yesterday", "now"), "--before-since: found 'yesterday'; legal: a time such as"),
+        (("5m", "10m"), "legal: before --before-until, which is "),
+    ],
+)
+@pytest.mark.parametrize("question", ["departure", "episodes", "what_changed"])
+def test_bad_bounds_of_a_reference_are_an_error(
+    state: Path, question: str, bounds: tuple[str, str], message: str
+) -> None:
+    reference = ("--before-since", bounds[0], "--before-until", bounds[1])
+    failed = run(state, question, "--from", FROM, "--to", TO, *reference)
+    assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
 def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None:
     moved = ("first_mover", "--from", FROM, "--to", TO)
     lines = run(state, *moved).out.splitlines()
