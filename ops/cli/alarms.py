@@ -16,7 +16,6 @@ from core.errors import NotAllDone, OperationError
 from core.formatting import count, table, wide
 from core.paths import State
 from core.terminal import Console
-from ingest.alarms.limits import threshold_text
 from ops.cli.options import AsJson
 
 app = typer.Typer(help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).")
@@ -142,6 +141,8 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
 
 
 def _table(alarms: list[dict[str, Any]]) -> Table:
+    from ingest.alarms.limits import threshold_text
+
     columns = ("priority", "channel", "limit", "state", ">since", ">value", ">threshold", "remarks")
     shown = table(*columns, title=count(len(alarms), "alarm"))
     for alarm in alarms:
