@@ -31,7 +31,7 @@ from ops.release.preconditions import CHANGELOG, PROJECT, git, is_released, sect
 
 # What a reader without a network needs: the pages, and all that they link to.
 DOCUMENTATION = ("README.md", CHANGELOG, "LICENSE", "NOTICE", "docs", "schema/README.md", "dashboards/screenshots")
-LOCKS = ("requirements-first.lock", "requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements-first.lock", "requirements.lock", "requirements-analysis.lock", "requirements-dev.lock")
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
