@@ -21,7 +21,7 @@ from history.archive.manifest import DayFolder, Manifest, find_manifest
 from history.archive_days.verify import problems_of
 from history.archive_days.writer import DayWriter, Origin
 from history.reading.day_samples import DaySamples, only_stored
-from history.reading.reader import hour_digests
+from history.reading.hours import hour_digests
 from history.reading.scope import Scope, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal import amend_archived_day

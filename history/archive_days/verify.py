@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from history.archive.channel_table import same_meaning
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
-from history.reading.reader import hour_digests
+from history.reading.hours import hour_digests
 from history.standalone import (
     AmendedRows,
     HourDifference,

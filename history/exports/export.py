@@ -23,7 +23,8 @@ from history import standalone
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile, best_encoding
 from history.reading.day_samples import DaySamples
-from history.reading.reader import by_label, connect, gap_rows, has_data, hour_digests, seal_time
+from history.reading.hours import by_label, hour_digests
+from history.reading.reader import connect, gap_rows, has_data, seal_time
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day

@@ -25,7 +25,8 @@ from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
 from history.exports.export import new_files
 from history.reading.day_samples import DaySamples
-from history.reading.reader import by_label, connect, gap_rows, hour_digests
+from history.reading.hours import by_label, hour_digests
+from history.reading.reader import connect, gap_rows
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day

@@ -20,7 +20,8 @@ from core.timestamps import begin, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.day_files import DayFiles, merged, time_mask
 from history.archive.location import in_thread
-from history.reading.reader import channels_of, event_hours, event_rows, hour_digests, read
+from history.reading.hours import hour_digests
+from history.reading.reader import channels_of, event_hours, event_rows, read
 from history.reading.scope import Scope
 from schema.queries import load
 

@@ -1,13 +1,10 @@
-"""Reads samples as columns and computes the digests of their hours, for sealing, verifying and exporting, in every form
-that samples are stored in.
-"""
+"""Reads samples as columns, for sealing, verifying and exporting, in every form that samples are stored in."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -17,7 +14,7 @@ from core import database
 from core.samples import Samples, joined
 from core.timestamps import HOUR_US, POSTGRES_EPOCH_US, begin, microseconds
 from history.codec.packed_hours import elements, samples_of
-from history.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
+from history.standalone import EVENT_WIDTHS, HourDigests, event_digests, row_bytes
 from schema.queries import load
 
 if TYPE_CHECKING:
@@ -31,32 +28,6 @@ _SETTINGS = {
     "max_parallel_workers_per_gather": "0",
     "client_connection_check_interval": "2000",
 }
-_SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
-
-
-def hour_digests(
-    samples: Samples, day: date, kept: dict[tuple[int, int], bytes] | None = None
-) -> dict[int, tuple[int, bytes]]:
-    """Hour of the day → (n, digest), of the hours that have samples of one channel, by time.
-
-    ``kept``: the values for this channel and hours of it become the samples in the canonical form.
-    """
-    rows = np.empty(len(samples), _SAMPLE)
-    rows["time"], rows["value"], rows["status"] = samples.time, samples.bits, samples.status
-    edges = np.searchsorted(samples.time, microseconds(begin(day)) + np.arange(25) * HOUR_US).tolist()
-    parts = [(hour, rows[i:j].tobytes(), j - i) for hour, (i, j) in enumerate(pairwise(edges)) if i < j]
-    if kept and len(samples):
-        channel = int(samples.channel[0])
-        kept |= {(channel, hour): content for hour, content, _ in parts if (channel, hour) in kept}
-    return {hour: (n, tagged_hash("hour", content)) for hour, content, n in parts}
-
-
-def by_label(samples: Samples, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Samples]]:
-    """A channel's samples, by time, under each of the day's meanings; those without samples are left out."""
-    edges = [0, *np.searchsorted(samples.time, [label[0] for label in labels[1:]]).tolist(), len(samples)]
-    for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
-        if i < j:
-            yield label, samples.part(slice(i, j))
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:

@@ -17,7 +17,8 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import days_between, hours_between, microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import connected, hour_digests
+from history.reading.hours import hour_digests
+from history.reading.reader import connected
 from history.reading.scope import load_scope, own_scope_number
 from history.seals.partial_digests import ByHour
 from history.seals.proof import NOTHING

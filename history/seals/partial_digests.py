@@ -19,7 +19,8 @@ import asyncpg
 
 from core.timestamps import begin
 from history.reading.day_samples import DaySamples
-from history.reading.reader import hour_digests, slices
+from history.reading.hours import hour_digests
+from history.reading.reader import slices
 from history.reading.scope import Scope
 from schema.queries import load
 

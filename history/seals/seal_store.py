@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
-
-import asyncpg
+from typing import TYPE_CHECKING, Any
 
 from core.errors import DatabaseError
 from core.files import write_atomically
@@ -29,6 +27,9 @@ from history.standalone import (
     tagged_hash,
 )
 from schema.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
 
 
 @dataclass(frozen=True, slots=True)

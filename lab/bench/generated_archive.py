@@ -25,7 +25,8 @@ from history.archive.location import Location
 from history.archive.manifest import claim
 from history.archive_days.day import OwnInstallation, archive_day, own_installation
 from history.reading.day_samples import DaySamples
-from history.reading.reader import connected, hour_digests, slices
+from history.reading.hours import hour_digests
+from history.reading.reader import connected, slices
 from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer

@@ -22,7 +22,7 @@ from core.samples import Samples
 from core.timestamps import begin, microseconds
 from history import standalone
 from history.archive.parquet_writers import ENCODINGS, SAMPLES, SampleFile, best_encoding
-from history.reading.reader import hour_digests
+from history.reading.hours import hour_digests
 from history.seals.receipts import encode_mask
 from history.seals.report import DayReport, Finding, Report, format_report
 from history.seals.seal_store import chain_problems

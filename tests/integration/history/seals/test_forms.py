@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from core.samples import Samples
 from core.timestamps import begin, microseconds
 from history.archive.parquet_writers import SampleFile
-from history.reading.reader import hour_digests, read
+from history.reading.hours import hour_digests
+from history.reading.reader import read
 from history.standalone import sample_hours, tagged_hash
 from tests.integration.history.sealed_plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, Sample
