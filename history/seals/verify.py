@@ -16,15 +16,8 @@ from core.formatting import count
 from core.paths import State
 from history.archive.archived_days import ArchivedDays
 from history.reading.day_samples import DaySamples
-from history.reading.reader import (
-    channels_of,
-    connect,
-    gap_rows,
-    has_data,
-    hour_digests,
-    lateness,
-    seal_time,
-)
+from history.reading.hours import hour_digests
+from history.reading.reader import channels_of, connect, gap_rows, has_data, lateness, seal_time
 from history.reading.scope import Chain, Scope, choose, load_scope
 from history.seals.documents import altered_files, changed_meanings
 from history.seals.explain import Explainer
