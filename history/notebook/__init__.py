@@ -1,5 +1,5 @@
 """Archive without a database, for notebooks, as Arrow tables and Polars frames (docs/archive.md), and the questions of
-an investigator by :func:`ask` (docs/questions.md).
+an investigator by :func:`ask` (docs/questions.md). Its wheel, ``plantlog_archive``, installs alone.
 
 What they need is imported when they are called: a notebook starts at once.
 
@@ -9,21 +9,25 @@ Whatever is wrong with the archive is an :class:`ArchiveError` that names the fi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from core.durations import seconds_of
 from core.errors import OperationError as ArchiveError
+from core.timestamps import begin
 
 if TYPE_CHECKING:
     from history.archive.location import S3Options
+    from history.notebook.archive import Archive
     from history.questions.ask import ask
 
-__all__ = ["ArchiveError", "S3Options", "ask", "polars", "samples"]
+__all__ = ["ArchiveError", "S3Options", "ask", "gaps", "polars", "samples", "series"]
 
 _IMPORTED = {"S3Options": "history.archive.location", "ask": "history.questions.ask"}  # when they are used
+_POINTS = 1000  # of a curve
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -59,6 +63,80 @@ def samples(
 
     Raises ArchiveError, also if nothing is archived there.
     """
+    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
+    return archive.samples(["*"] if channels is None else channels, since, until)
+
+
+def series(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    step: timedelta | str | None = None,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+    verify: bool = False,
+    key: str | Path | None = None,
+) -> Any:
+    """Curves of channels as a ``pyarrow.Table``, by channel and time: what a chart needs of any number of samples.
+
+    A row for each channel and bucket that has samples: ``channel_id``, ``name``, ``unit``, ``time`` (when the bucket
+    begins, at multiples of ``step``), ``min``, ``avg`` and ``max`` of the samples that are not Bad and not NaN (null:
+    all are), ``n_good`` (how many these are), and ``n`` (of all).
+
+    ``step``: a timedelta or a text such as ``"1m"``; None: that of at most 1,001 buckets. The other parameters are
+    those of :func:`samples`. Raises ArchiveError.
+    """
+    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
+    if step is None:
+        days = archive.days_between(since, until)
+        length = min(until, begin(days[-1], 24)) - max(since, begin(days[0])) if days else timedelta()
+        width = max(timedelta(microseconds=1), -(-length // _POINTS))
+    else:
+        width = _duration(step)
+    chosen = ["*"] if channels is None else channels
+    return archive.series(chosen, since, until, width // timedelta(microseconds=1))
+
+
+def gaps(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+    verify: bool = False,
+    key: str | Path | None = None,
+) -> Any:
+    """The recorded gaps of channels that overlap start <= time < end, as a ``pyarrow.Table``, by channel and time.
+
+    Its columns are ``channel_id``, ``name``, ``from_time``, ``to_time``, ``reason``, ``detail`` (JSON) and
+    ``backfilled``. A gap of a whole source is one of each of its channels; one that was open lasts until the end of the
+    last archived day. The parameters are those of :func:`samples`. Raises ArchiveError.
+    """
+    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
+    return archive.gaps(["*"] if channels is None else channels, since, until)
+
+
+def polars(location: str, *arguments: Any, **options: Any) -> Any:
+    """The rows of :func:`samples` as a ``polars.DataFrame``; Polars must be installed."""
+    from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
+
+    return from_arrow(samples(location, *arguments, **options))
+
+
+def _opened(
+    location: str,
+    start: datetime | str | None,
+    end: datetime | str | None,
+    installation: str | None,
+    s3: S3Options | None,
+    verify: bool,
+    key: str | Path | None,
+) -> tuple[Archive, datetime, datetime]:
+    """The archive, and start and end (UTC); with ``verify``, as sealed."""
     from history.notebook.archive import Archive  # noqa: PLC0415
 
     archive = Archive.open(location, _uuid(installation), s3)
@@ -70,14 +148,7 @@ def samples(
         for day in archive.days_between(since, until):
             if problems := archive.verify(day, anchors):
                 raise ArchiveError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
-    return archive.samples(["*"] if channels is None else channels, since, until)
-
-
-def polars(location: str, *arguments: Any, **options: Any) -> Any:
-    """The rows as a ``polars.DataFrame``; Polars must be installed."""
-    from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
-
-    return from_arrow(samples(location, *arguments, **options))
+    return archive, since, until
 
 
 def _anchors(key: str | Path | None) -> list[str]:
@@ -91,6 +162,16 @@ def _anchors(key: str | Path | None) -> list[str]:
         return read_keys(str(key).encode() if is_text else Path(key).read_bytes())
     except (OSError, UnverifiableError) as error:
         raise ArchiveError(f"key: {error}") from error
+
+
+def _duration(step: timedelta | str) -> timedelta:
+    try:
+        length = timedelta(seconds=seconds_of(step)) if isinstance(step, str) else step
+        if length <= timedelta():
+            raise ValueError("a duration longer than none")
+    except ValueError as error:
+        raise ArchiveError(f"step: found {step!r}; legal: {error}") from None
+    return length
 
 
 def _uuid(text: str | None) -> UUID | None:

@@ -1,19 +1,23 @@
-"""Reads an archive as Arrow tables: the samples of channels in an interval, whatever days it spans."""
+"""Reads an archive as Arrow tables: samples, curves and gaps of channels in an interval, whatever days it spans."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core.errors import OperationError
 from core.samples import Samples
+from core.status_codes import BAD
 from core.timestamps import begin, microseconds
 from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
@@ -34,6 +38,23 @@ SAMPLES = pa.schema(
         pa.field("unit", TEXT),
     ]
 )
+
+_KEYS = [SAMPLES.field("channel_id"), SAMPLES.field("name"), SAMPLES.field("unit"), SAMPLES.field("time")]
+_VALUES = [pa.field(name, pa.float64()) for name in ("min", "sum", "max")]
+_COUNTS = [pa.field(name, pa.int64(), nullable=False) for name in ("n", "n_good")]
+_PARTS = pa.schema([*_KEYS, *_VALUES, *_COUNTS])
+GAPS = pa.schema(
+    [
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("from_time", TIME, nullable=False),
+        pa.field("to_time", TIME, nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("backfilled", pa.bool_()),
+    ]
+)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +133,69 @@ class Archive:
         a file is missing, damaged, or another one, and for channels that no archived day has; a day that is not
         archived has no samples.
         """
-        chosen = [channels] if isinstance(channels, int | str) else list(channels)
+        return self._table(_listed(channels), since, until, SAMPLES, _batch).unify_dictionaries()
+
+    def series(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime, step: int) -> Any:
+        """An Arrow table of curves: for each channel and bucket with samples, ``min``, ``avg`` and ``max`` of the good
+        ones (null: there are none), their number ``n_good``, and ``n``, that of all. Buckets begin at multiples of
+        ``step`` (µs).
+
+        By channel and time. Raises OperationError as :meth:`samples`.
+        """
+        parts = self._table(_listed(channels), since, until, _PARTS, partial(_buckets, step))
+        keys = [field.name for field in _KEYS]
+        merges = [("min", "min"), ("max", "max"), *((name, "sum") for name in ("sum", "n", "n_good"))]
+        table = parts.unify_dictionaries().group_by(keys, use_threads=False).aggregate(merges)
+        averages = pc.divide(table["sum_sum"], table["n_good_sum"])  # null, where the sum is
+        columns = {
+            **{name: table[name] for name in keys},
+            **{"min": table["min_min"], "avg": averages, "max": table["max_max"]},
+            **{"n": table["n_sum"], "n_good": table["n_good_sum"]},
+        }
+        return pa.table(columns).sort_by([("channel_id", "ascending"), ("time", "ascending")])
+
+    def gaps(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
+        """An Arrow table of the recorded gaps of channels that overlap since <= time < until, by channel and time.
+
+        A gap of a whole source is one of each of its channels. Names are those of the last day. An open gap lasts until
+        the end of the last archived day. Raises OperationError as :meth:`samples`.
+        """
+        chosen, bounds = _listed(channels), (microseconds(since), microseconds(until))
+        gaps: dict[tuple[int, int, str], tuple[Any, ...]] = {}
+        names: dict[int, str] = {}
+        for day in self.days_between(since, until):
+            names_of_day, rows = self._of_day(day, lambda files: _gaps_of_day(files, chosen))
+            names |= names_of_day
+            gaps |= {(row[0], row[1], row[3]): row for row in rows if row[1] < bounds[1] and row[2] > bounds[0]}
+        self._require_known(chosen, pa.table({"channel_id": [*names], "name": [*names.values()]}))
+        rows = [(number, names[number], *rest) for number, *rest in (gaps[key] for key in sorted(gaps))]
+        arrays = [pa.array(column, field.type) for column, field in zip(_columns(rows, len(GAPS)), GAPS, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=GAPS)
+
+    def _table(
+        self,
+        chosen: Sequence[int | str],
+        since: datetime,
+        until: datetime,
+        schema: Any,
+        make: Callable[[Samples, Meanings], Any],
+    ) -> Any:
+        """Batches that are made of the samples of a channel and day, as a table."""
         bounds = microseconds(since), microseconds(until)
-        batches = [batch for day in self.days_between(since, until) for batch in self._day(day, chosen, bounds)]
-        table = pa.Table.from_batches(batches, SAMPLES).unify_dictionaries()
-        read = table.select(["channel_id", "name"]).group_by(["channel_id", "name"]).aggregate([])
+
+        def read(files: DayFiles) -> list[Any]:
+            channels = files.channels()
+            meanings = Meanings.of_day(channels)
+            return [make(samples, meanings) for _, samples in files.between(_chosen(channels, chosen), *bounds)]
+
+        batches = [batch for day in self.days_between(since, until) for batch in self._of_day(day, read)]
+        table = pa.Table.from_batches(batches, schema)
+        self._require_known(chosen, table)
+        return table
+
+    def _require_known(self, chosen: Sequence[int | str], table: Any) -> None:
+        """Raise OperationError for channels that neither a table nor an archived day has."""
+        read = table.select(["channel_id", "name"]).unify_dictionaries().group_by(["channel_id", "name"]).aggregate([])
         unknown = [channel for channel in chosen if channel != "*" and not _has(read, channel)]
         days = reversed(self.days())
         while unknown and (day := next(days, None)) is not None:
@@ -125,16 +204,13 @@ class Archive:
         if unknown:
             names = ", ".join(map(str, unknown))
             raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
-        return table
 
-    def _day(self, day: date, chosen: Sequence[int | str], bounds: tuple[int, int]) -> list[Any]:
-        """Batches of the samples of a day. If the day is replaced while it is read, the new files are read instead."""
+    def _of_day(self, day: date, read: Callable[[DayFiles], Result]) -> Result:
+        """What is read of a day. If the day is replaced while it is read, the new files are read instead."""
         while True:
             files = self._files(day)
             try:
-                channels = files.channels()
-                meanings = Meanings.of_day(channels)
-                return [_batch(samples, meanings) for _, samples in files.between(_chosen(channels, chosen), *bounds)]
+                return read(files)
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise
@@ -155,6 +231,67 @@ def _has(table: Any, channel: int | str) -> bool:
     """Return whether a table has a channel."""
     ids = {channel} if isinstance(channel, int) else _chosen(table, [channel])
     return not ids.isdisjoint(table.column("channel_id").to_pylist())
+
+
+def _listed(channels: int | str | Iterable[int | str]) -> list[int | str]:
+    return [channels] if isinstance(channels, int | str) else list(channels)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], n: int) -> Iterator[tuple[Any, ...]]:
+    """The columns of rows, also of none."""
+    return zip(*rows, strict=True) if rows else iter([()] * n)
+
+
+def _gaps_of_day(files: DayFiles, chosen: Sequence[int | str]) -> tuple[dict[int, str], list[tuple[Any, ...]]]:
+    """Channel id → name, of the channels; and their gaps: channel id, then the fields from from_time on."""
+    channels = files.channels(("channel_id", "name"))
+    ids = _chosen(channels, chosen)
+    names = dict(zip(channels["channel_id"].to_pylist(), channels["name"].to_pylist(), strict=True))
+    rows = files.rows("gaps")
+    sources: dict[int, set[int]] = {}
+    if any(channel is None for _, channel, *_ in rows):
+        [seal] = files.manifest.of_table("seal")
+        try:
+            document = json.loads(read_bundle(files.location, seal.path).document)
+        except UnverifiableError as error:
+            raise OperationError(f"archive {files.location.name}: {error}") from error
+        for entry in document["channels"]:
+            sources.setdefault(entry["source"], set()).add(entry["id"])
+    return {number: name for number, name in names.items() if number in ids}, [
+        (number, *gap)
+        for source, channel, *gap in rows
+        for number in (sources.get(source, set()) if channel is None else {channel})
+        if number in ids and number in names
+    ]
+
+
+def _buckets(step: int, samples: Samples, meanings: Meanings) -> Any:
+    """Buckets of a channel and day as a batch of _PARTS."""
+    time, value = samples.time, samples.value
+    good = (samples.status < BAD) & ~np.isnan(value)
+    number = time // step
+    first = np.flatnonzero(np.diff(number, prepend=number[:1] - 1))
+    lengths = np.diff(np.append(first, len(time)))
+    n_good = np.add.reduceat(good.astype(np.int64), first) if len(first) else np.empty(0, np.int64)
+    without = n_good == 0
+    reductions = ((np.minimum, np.inf), (np.add, 0.0), (np.maximum, -np.inf))
+    values = [
+        pa.array(
+            reduce.reduceat(np.where(good, value, neutral), first) if len(first) else [], pa.float64(), mask=without
+        )
+        for reduce, neutral in reductions
+    ]
+    meaning = meanings.columns(samples.channel[first], time[first])
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(samples.channel[first]),
+            *(meaning[name] for name in ("name", "unit")),
+            pa.array(number[first] * step).cast(TIME),
+            *values,
+            *(pa.array(counts, pa.int64()) for counts in (lengths, n_good)),
+        ],
+        schema=_PARTS,
+    )
 
 
 def _batch(samples: Samples, meanings: Meanings) -> Any:

@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.paths import CHECKOUT
+from core.timestamps import begin
 from history import notebook
 from history.seals.keys import public_pem
 from tests.integration.history.archive_site import Site
@@ -63,6 +64,59 @@ def test_samples_are_chosen_by_channel_and_time(archive: str, key: Path) -> None
     assert notebook.samples(archive, number, start="2030-01-01").num_rows == 0, "it is known on other days"
     assert "no channel matches none, x* (* matches any text)" in raised(archive, ["none", "unit/p*", "x*"])
     assert "no channel matches 4711" in raised(archive, 4711)
+
+
+def test_series_has_the_extremes_of_each_bucket(archive: str) -> None:
+    span: dict[str, Any] = {"start": f"{DAY}T05:00:10Z", "end": f"{DAY}T05:02:00"}
+    rows = notebook.series(archive, ["unit/pressure", "other/flow"], **span, step="1m").to_pylist()
+    values = {(row["name"], row["time"].minute): (row["min"], row["avg"], row["max"], row["n"]) for row in rows}
+    assert values["unit/pressure", 0] == (40.1, pytest.approx(40.345), 40.59, 50)
+    assert values["unit/pressure", 1] == (40.6, pytest.approx(40.895), 41.19, 60)
+    assert len(rows) == 4
+    assert [row["name"] for row in rows] == sorted((row["name"] for row in rows), reverse=rows[0]["name"] > "p")
+    assert {row["unit"] for row in rows if row["name"] == "unit/pressure"} == {"bar"}
+    whole = notebook.series(archive, "unit/pressure", step=timedelta(days=2)).to_pylist()
+    assert sum(row["n"] for row in whole) == notebook.samples(archive, "unit/pressure").num_rows
+    assert len(notebook.series(archive, "unit/pressure", **span)) <= 1001
+
+
+def test_series_counts_bad_and_nan_samples_only(archive: str) -> None:
+    [row] = notebook.series(archive, "unit/odd", step="1d", end=f"{NEXT}").to_pylist()
+    samples = notebook.samples(archive, "unit/odd").to_pylist()
+    good = [sample for sample in samples if sample["status"] < 1 << 31 and sample["value"] == sample["value"]]
+    assert 0 < len(good) == row["n_good"] < row["n"] == len(samples)
+    assert (row["min"], row["max"]) == (min(g["value"] for g in good), max(g["value"] for g in good))
+    nothing = notebook.series(archive, "unit/odd", start="2030-01-01")
+    assert nothing.num_rows == 0 and nothing.column_names[:4] == ["channel_id", "name", "unit", "time"]
+    bad: tuple[Any, ...] = ("soon", timedelta(), "-1m")
+    for step in bad:
+        with pytest.raises(notebook.ArchiveError, match="step: found"):
+            notebook.series(archive, "unit/odd", step=step)
+
+
+def test_gap_of_a_source_is_one_of_each_of_its_channels(archive: str) -> None:
+    gaps = notebook.gaps(archive, "unit/*").to_pylist()
+    assert {gap["name"] for gap in gaps} == {"unit/pressure", "unit/odd"}
+    assert {(gap["from_time"].hour, gap["to_time"].hour, gap["reason"]) for gap in gaps} == {(7, 8, "disconnected")}
+    assert notebook.gaps(archive, "unit/*", start=f"{DAY}T08:00").num_rows == 0
+    assert notebook.gaps(archive, "unit/*", start=f"{DAY}T07:59", end=f"{DAY}T08:30").num_rows == 2
+    with pytest.raises(notebook.ArchiveError, match="no channel matches none"):
+        notebook.gaps(archive, ["none"])
+
+
+async def test_gap_over_midnight_is_one_row(site: Site) -> None:
+    first, second = DAY + timedelta(days=3), DAY + timedelta(days=4)  # which are not sealed yet
+    times = begin(first, 23), begin(second, 1)
+    channel = await site.plant.owner.fetchval("SELECT id FROM plant.channel WHERE name = 'unit/pressure'")
+    await site.plant.owner.execute(
+        "INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason) VALUES ($1, $2, $3, $4, 'restart')",
+        *(site.plant.source, channel, *times),
+    )
+    await site.plant.seal(begin(second, 24))
+    for day in (first, second):
+        await site.archive(day)
+    [gap] = [gap for gap in notebook.gaps(str(site.folder)).to_pylist() if gap["reason"] == "restart"]
+    assert (gap["name"], gap["from_time"], gap["to_time"]) == ("unit/pressure", *times)
 
 
 def test_polars_frame_has_the_same(archive: str) -> None:
