@@ -104,6 +104,8 @@ def measure(
     with private(folder) as database:
         state = State(folder / "server")
         run(_load(database.owner_dsn, state, [one for of_project in by_project.values() for one in of_project]))
+        for note in (note for of_project in by_project.values() for one in of_project for note in one.notes()):
+            progress(note)
         progress("the recordings are loaded")
         for name, of_project in by_project.items():
             for question in asked:
@@ -138,6 +140,7 @@ async def _store(connection: asyncpg.Connection[Any], recording: Recording, ids:
         time, value = recording.time[begin:end], recording.value[begin:end]
         channel, n = np.repeat(ids, len(time)), value.size
         samples = Samples(channel, np.tile(time, len(ids)), value.T.ravel(), np.zeros(n, np.uint32))
+        samples = samples.part(~np.isnan(samples.value))
         async with connection.transaction():
             await copy_packed(days, connection, samples)
 
@@ -165,7 +168,7 @@ def _findings(
     options: Mapping[str, Any],
     halves: Sequence[str],
 ) -> list[Finding]:
-    events = [(one, event) for one in recordings for event in one.events if half_of(event) in halves]
+    events = [(one, event) for one in recordings for event in one.events_apart if half_of(event) in halves]
     windows = [(one, span) for one in recordings for span in one.calm_windows()]
     chosen = np.unique(np.linspace(0, len(windows) - 1, _CALM_WINDOWS).round().astype(int)).tolist()
     cases: list[tuple[Recording, Event | None, Span]] = [
@@ -243,8 +246,10 @@ def judged(
 def alarm(recording: Recording, span: Span) -> list[Row]:
     """A row of the first alarm of a PCA's T² or SPE, the channels farthest from usual first; none: no alarm.
 
-    It learns from the calm before the window; where that is too short, from all calm windows of the recording.
+    It learns from the calm before the window; where that is too short, from all calm windows of the recording. In place
+    of a missing value it takes the last one.
     """
+    recording = recording.filled()
     reference = recording.between(span[0] - recording.project.calm_us, span[0])
     if len(reference) < 4 * len(recording.channels):
         reference = np.concatenate([recording.between(*window) for window in recording.calm_windows()])

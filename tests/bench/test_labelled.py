@@ -8,16 +8,21 @@ import pytest
 
 from lab.bench.labelled import HALVES, PCA, measure
 from lab.bench.tables import events, labelled
-from tests.labelled_recordings import write
+from tests.labelled_recordings import write, write_slow
 
 
 @pytest.mark.timeout(900)
 def test_a_step_is_found_and_calm_windows_are_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch)
+    write_slow(tmp_path, monkeypatch)
     (tmp_path / "place").mkdir()
     lines: list[str] = []
-    findings = measure(tmp_path / "place", tmp_path, ["tep"], ["first_mover", PCA], True, HALVES, lines.append)
-    assert [one.error for one in findings if one.error] == []
+    every = measure(tmp_path / "place", tmp_path, ["tep", "bibmon"], ["first_mover", PCA], True, HALVES, lines.append)
+    assert [one.error for one in every if one.error] == []
+    assert "bibmon: 2 values of 1 channels are missing" in lines
+    slow = {one.question: one for one in every if one.project == "bibmon" and one.event}
+    assert {name: (one.found, one.rank) for name, one in slow.items()} == {"first_mover": (True, 1), PCA: (True, 1)}
+    findings = [one for one in every if one.project == "tep"]
     assert {(one.question, one.options) for one in findings} == {
         ("first_mover", "default"),
         ("first_mover", "tuned"),
