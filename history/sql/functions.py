@@ -2,55 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds
-from history.codec.row_groups import TIME
-from history.sql.kernels import runs, weighted_statistics
-from history.sql.kernels.aggregates import AGGREGATES, Aggregates, require_intervals
-from history.sql.kernels.changes import CHANGES, Changes
-from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
-from history.sql.kernels.comparison import DIFFERENCES, Comparison, differences
-from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
-from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
-from history.sql.kernels.departures import DEPARTURES, Departures, departures
-from history.sql.kernels.episodes import EPISODES, Episodes, episodes
-from history.sql.kernels.excursions import FAR_OFF, Excursions
-from history.sql.kernels.interpolated import VALUES, Values
-from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
-from history.sql.kernels.movers import MOVES, Movers
-from history.sql.kernels.oscillations import OSCILLATIONS, Oscillations
-from history.sql.kernels.reference import WIDTHS, reach, sampling_intervals
-from history.sql.kernels.relations import RELATIONS, Relations, relations
-from history.sql.kernels.replays import PAIRS, Replays
-from history.sql.kernels.resampled import MEANS, Grid, require_length
-from history.sql.kernels.runs import RUNS, Runs
-from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
-from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
+from history.sql.kernel_functions import KernelFunctions
+from history.sql.kernels import runs
+from history.sql.kernels.columns import by_portion
+from history.sql.kernels.reference import sampling_intervals
 from history.sql.sources.reader import ReaderConnection
-from history.sql.sources.samples import SAMPLES, SampleSource
-from history.sql.sources.scan import Scan
+from history.sql.sources.samples import SampleSource
 from schema.queries import load
-
-_SQL_TYPES = {
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.string(): "VARCHAR",
-    TIME: "TIMESTAMP WITH TIME ZONE",
-}
-Result = TypeVar("Result")
-_RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
 class Functions:
@@ -60,6 +28,7 @@ class Functions:
         """``failures``: where errors are put that end a query."""
         self._reader = reader
         self._source = source
+        self._kernels = KernelFunctions(source)
         self._failures = failures
 
     def register(self, connection: Any) -> None:
@@ -78,34 +47,7 @@ class Functions:
         connection.create_function(
             "has_sample_before", before, [integer, time], "BOOLEAN", type="arrow", null_handling="special"
         )
-        ids, names, number = duckdb.list_type(integer), duckdb.list_type("VARCHAR"), "BIGINT"
-        channels, configuration = _sql_type(pa.list_(CHANNEL)), _sql_type(CONFIGURATION)
-        for function, arguments, kind in (
-            (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
-            (self.value_runs, [ids, *[number] * 3], RUNS),
-            (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
-            (self.usual_run_lengths, [ids, *[number] * 2], _RUN_LENGTHS),
-            (self.pauses, [ids, *[number] * 2], PAUSES),
-            (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
-            (self.replays, [ids, *[number] * 3, integer], PAIRS),
-            (self.resampled_means, [channels, *[number] * 4], MEANS),
-            (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
-            (self.lagged_correlations, [channels, channels, *[number] * 4, integer], CORRELATIONS),
-            (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
-            (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
-            (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
-            (self.differences_of, [channels, ids, *[number] * 6], DIFFERENCES),
-            (self.relations_of, [channels, ids, *[number] * 6, "DOUBLE"], RELATIONS),
-            (self.episodes_of, [channels, *[number] * 6], EPISODES),
-            (self.departures_of, [channels, ids, *[number] * 6], DEPARTURES),
-            (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
-            (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
-            (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
-        ):
-            name, noted = function.__name__, self._noted(_by_row(function))
-            # Else DuckDB makes constants of the rows, one by one, when it plans a query.
-            options = {"type": "arrow", "null_handling": "special", "side_effects": True}
-            connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), **options)
+        self._kernels.register(connection, self._noted)
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
@@ -118,7 +60,7 @@ class Functions:
         if since is None or until is None or hold is None:
             return None
         us, within = round(hold / timedelta(microseconds=1)), (microseconds(since), microseconds(until))
-        return runs.steady_channels(self._runs(self.channel_ids(patterns), within, us), within[1], us)
+        return runs.steady_channels(self._kernels.joined_runs(self.channel_ids(patterns), within, us), within[1], us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
@@ -137,7 +79,7 @@ class Functions:
         lengths = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
         for end in sorted({min(since + length, until) for length in lengths} | {until}):
             within = microseconds(since), microseconds(end)
-            parts = self._source.results(_scan(ids), within, by_portion(sampling_intervals), names=())
+            parts = self._source.results(ids, within, by_portion(sampling_intervals), names=())
             intervals = np.concatenate([np.empty(0), *(part["interval"] for part in parts)])
             if 4 * len(intervals) >= len(ids) or (end == until and len(intervals)):
                 return float(np.sort(intervals)[len(intervals) // 2] / 1e6)
@@ -165,275 +107,6 @@ class Functions:
         ]
         return pa.array(answers, pa.bool_())
 
-    # For all channels at once, which several processes read. Each returns a list in an array of Arrow.
-
-    def sample_intervals(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
-        """Samples up to each pause, counted (kernels/intervals.py). ``channels``: None: all."""
-        kernel = SampleIntervals(pause)
-        intervals = self._source.results(
-            _scan(channels), (since, until), by_portion(kernel.compute), ("status",), in_parts=True
-        )
-        return listed(INTERVALS, intervals)
-
-    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
-        """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
-        return structs(RUNS, self._runs(channels, (since, until), least))
-
-    def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
-        kernel = Runs(least)
-        return kernel.joined(self._source.results(_scan(channels), within, kernel.compute_parts, in_parts=True))
-
-    def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
-        """Large and rare steps (kernels/steps.py). ``channels``: None: all."""
-        return listed(
-            STEPS, self._source.results(_scan(channels), (since, until), by_portion(Steps(few, jump).compute))
-        )
-
-    def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
-        """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
-        return listed(
-            _RUN_LENGTHS, self._source.results(_scan(channels), (since, until), by_portion(runs.usual_lengths))
-        )
-
-    def pauses(self, channels: list[int], since: int, until: int) -> Any:
-        """Pauses that are longer than usual (kernels/intervals.py), of samples with since <= time < until (µs)."""
-        return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
-
-    def weighted_statistics_of(self, intervals: list[dict[str, Any]]) -> Any:
-        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
-        results = [
-            self._source.results(
-                _scan(kernel.intervals[0].channels.channels.tolist()), kernel.samples, by_portion(kernel.compute)
-            )
-            for kernel in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
-        ]
-        return listed(STATISTICS, chain.from_iterable(results))
-
-    def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
-        """Pairs of history/sql/kernels/replays.py of channels, of samples with first <= time < until (µs)."""
-        return listed(
-            PAIRS, self._source.results(_scan(channels), (first, until), by_portion(Replays(since, samples).compute))
-        )
-
-    # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
-
-    def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
-        """The means of buckets from since on (kernels/resampled.py)."""
-        grid = Grid(Channels.of_fields(channels), since, step)
-        return listed(MEANS, self._results(channels, (first, until), by_portion(grid.compute)))
-
-    def first_moves(
-        self,
-        channels: list[ChannelFields],
-        begin: int,
-        end: int,
-        since: int,
-        until: int,
-        step: int,
-        hold: int,
-        false_alarms: float,
-        sigmas: float,
-    ) -> Any:
-        """The first moves from since on, beyond what was usual in a reference (kernels/movers.py).
-
-        ``begin``, ``end``: of the reference; ``hold``: how long before it values hold; ``false_alarms``: the mean time
-        between those of a channel. All in µs.
-        """
-        require_length("step", step)
-        first = since - step * max(-(-(since - begin) // step), 2 * reach(WIDTHS[-1]))
-        grid = Grid(Channels.of_fields(channels), first, step)
-        movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, sigmas)
-        within = first - hold, max(until, end)
-        return listed(MOVES, self._results(channels, within, by_portion(movers.compute)))
-
-    def lagged_correlations(
-        self,
-        channels: list[ChannelFields],
-        target: list[ChannelFields],
-        first: int,
-        since: int,
-        until: int,
-        step: int,
-        most: int,
-    ) -> Any:
-        """The correlations with a target (kernels/correlations.py)."""
-        of_target = self._results(
-            target, (first, until), by_portion(Grid(Channels.of_fields(target), since, step).numbers)
-        )
-        kernel = Correlations(Grid(Channels.of_fields(channels), since, step), dense(of_target), most)
-        return listed(CORRELATIONS, self._results(channels, (first, until), kernel.compute_parts))
-
-    def far_samples(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
-    ) -> Any:
-        """Samples far from what was usual before since (kernels/excursions.py)."""
-        kernel = Excursions(spans(channels), since, sigmas, short, long)
-        return listed(FAR_OFF, self._results(channels, (first, until), by_portion(kernel.compute)))
-
-    def changes_of(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
-    ) -> Any:
-        """Changes of level, slope or spread from since on (kernels/changes.py)."""
-        changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
-        return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
-
-    def departures_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        reference_from: int,
-        reference_to: int,
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-    ) -> Any:
-        """Departures of units from since on (kernels/departures.py). ``units``: that of each channel."""
-        unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
-        usual = self._means(channels, reference_from, reference_to, step)
-        rows = departures(
-            Departures(since, step, alarm_every), unit_of, usual, self._means(channels, since, until, step)
-        )
-        return _of_rows(DEPARTURES, rows)
-
-    def oscillations_of(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
-    ) -> Any:
-        """Oscillations of channels from since on (kernels/oscillations.py)."""
-        grid = Grid(Channels.of_fields(channels), since, step)
-        kernel = Oscillations(grid, (until - since) // step, least_regularity)
-        return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
-
-    def differences_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        other_from: int,
-        other_to: int,
-        since: int,
-        until: int,
-        step: int,
-        warp: int,
-    ) -> Any:
-        """Differences from another run (kernels/comparison.py). ``units``: that of each channel; ``warp``: µs."""
-        unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
-        other = self._means(channels, other_from, other_to, step)
-        kernel = Comparison(since, other_from, step, min(max(warp, 0) // step, 500))
-        return _of_rows(DIFFERENCES, differences(kernel, unit_of, other, self._means(channels, since, until, step)))
-
-    def relations_of(
-        self,
-        channels: list[ChannelFields],
-        groups: list[int],
-        reference_from: int,
-        reference_to: int,
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-        least_correlation: float,
-    ) -> Any:
-        """Broken relations from since on (kernels/relations.py). ``groups``: that of each channel."""
-        group_of = {channel["channel_id"]: group for channel, group in zip(channels, groups, strict=True)}
-        before = self._means(channels, reference_from, reference_to, step)
-        kernel = Relations(since, step, alarm_every, least_correlation)
-        return _of_rows(RELATIONS, relations(kernel, group_of, before, self._means(channels, since, until, step)))
-
-    def episodes_of(
-        self,
-        channels: list[ChannelFields],
-        reference_from: int,
-        reference_to: int,
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-    ) -> Any:
-        """Episodes of channels from since on (kernels/episodes.py)."""
-        ids = [channel["channel_id"] for channel in channels]
-        before = self._means(channels, reference_from, reference_to, step)
-        kernel = Episodes(since, step, alarm_every, spans(channels))
-        return _of_rows(EPISODES, episodes(kernel, ids, before, self._means(channels, since, until, step)))
-
-    def _means(self, channels: list[ChannelFields], since: int, until: int, step: int) -> tuple[int, Iterator[Columns]]:
-        """Number of buckets of an interval, and their means. What was known an hour before it holds."""
-        grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
-        within = since - round(timedelta(hours=1) / timedelta(microseconds=1)), until
-        return -((since - until) // step), self._results(channels, within, by_portion(grid.numbers))
-
-    def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
-        """Decreases of counters (kernels/steps.py)."""
-        kernel = Decreases(Channels.of_fields(channels))
-        return listed(DECREASES, self._results(channels, (since, until), by_portion(kernel.compute)))
-
-    # ``channels``: with their gaps and ends from 24 hours before the first time until 24 hours after the last one.
-
-    def aggregates_of(
-        self,
-        channels: list[ChannelFields],
-        since: int,
-        until: int,
-        step: int,
-        names: list[str],
-        state: float,
-        fraction: float,
-        configuration: dict[str, Any],
-    ) -> Any:
-        """Aggregates of intervals from since until the end (kernels/aggregates.py)."""
-        courses = self._courses(channels, (since, until), configuration)
-        return listed(AGGREGATES, self._of_courses(courses, Aggregates(courses, step, names, state, fraction)))
-
-    def values_at(
-        self,
-        channels: list[ChannelFields],
-        since: int,
-        until: int,
-        step: int,
-        times: list[int] | None,
-        configuration: dict[str, Any],
-    ) -> Any:
-        """Values at times (µs), ascending (kernels/interpolated.py). Without times: from since on every step."""
-        require_intervals(since, until, step)
-        at_times = np.arange(since, until, step) if times is None else np.array(times, np.int64)
-        values = list[Columns]()
-        for near_times in np.split(
-            at_times, np.flatnonzero(np.diff(at_times) > HOLD) + 1
-        ):  # nothing is read between them
-            if len(near_times):
-                courses = self._courses(channels, (int(near_times[0]), int(near_times[-1]) + 1), configuration)
-                values += self._of_courses(courses, Values(courses, near_times))
-        return listed(VALUES, values)
-
-    def _courses(
-        self, channels: list[ChannelFields], window: tuple[int, int], configuration: dict[str, Any]
-    ) -> Courses:
-        chosen = Configuration(**configuration)
-        around = neighbours(self._read, [channel["channel_id"] for channel in channels], window, chosen)
-        return Courses.of_fields(channels, window, around, chosen)
-
-    def _of_courses(self, courses: Courses, kernel: Aggregates | Values) -> Iterator[Columns]:
-        """The columns of a kernel, also of channels without samples in the window."""
-        ids, results = courses.channels.channels, list[Columns]()
-        for columns in self._read(ids.tolist(), courses.window, kernel.compute):
-            results.append(columns)
-            yield columns
-        with_samples = np.concatenate([NO_SAMPLES.channel, *(columns["channel_id"] for columns in results)])
-        if others := np.setdiff1d(ids, with_samples).tolist():
-            yield kernel.of_channels(others, NO_SAMPLES)
-
-    def _read(
-        self, ids: Iterable[int], within: tuple[int, int], compute: Callable[[Samples], Result]
-    ) -> Iterator[Result]:
-        return self._source.results(_scan(ids), within, by_portion(compute))
-
-    def _results(
-        self,
-        channels: Iterable[ChannelFields],
-        within: tuple[int, int],
-        kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
-    ) -> Iterator[Columns]:
-        return self._source.results(_scan(channel["channel_id"] for channel in channels), within, kernel)
-
     def _value(self, section: str, *arguments: Any) -> Any:
         """Value of the only row of a query."""
         [row] = self._reader.fetch_once(load("sql")[section], *arguments)
@@ -449,32 +122,3 @@ class Functions:
                 raise
 
         return noted
-
-
-def _of_rows(kind: Any, rows: Iterable[dict[str, Any]]) -> Any:
-    """A list of structs as the only element of an array of Arrow, of few rows."""
-    return structs(kind, [pa.RecordBatch.from_pylist(list(rows), pa.schema(list(kind)))])
-
-
-def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of columns, by one of the elements of a row."""
-
-    @wraps(call)  # DuckDB counts its parameters
-    def columnar(*columns: Any) -> Any:
-        return pa.concat_arrays([call(*(value.as_py() for value in row)) for row in zip(*columns, strict=True)])
-
-    return columnar
-
-
-def _scan(channels: Iterable[int] | None) -> Scan:
-    """Samples of these channels."""
-    return Scan(SAMPLES, None, None if channels is None else frozenset(channels))
-
-
-def _sql_type(kind: Any) -> str:
-    """DuckDB's name of a type of Arrow."""
-    if pa.types.is_list(kind):
-        return f"{_sql_type(kind.value_type)}[]"
-    if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{field.name} {_sql_type(field.type)}' for field in kind)})"
-    return _SQL_TYPES[kind]

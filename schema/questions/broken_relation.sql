@@ -35,8 +35,8 @@ numeric_channels AS (
     WHERE g.kind <> 'counter'
 ),
 broken AS (
-    SELECT unnest(relations_of(a.fields, a.numbers, epoch_us(coalesce(before_since, since - (until - since))),
-                               epoch_us(coalesce(before_until, since)), epoch_us(since), epoch_us(until),
+    SELECT unnest(relations_of(a.fields, a.numbers, [epoch_us(coalesce(before_since, since - (until - since))),
+                               epoch_us(coalesce(before_until, since))], epoch_us(since), epoch_us(until),
                                mean_step(channels, coalesce(before_since, since - (until - since)),
                                          coalesce(before_until, since), since, until, step),
                                coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since)), least_correlation),

@@ -31,9 +31,9 @@ analog AS (
     WHERE g.kind = 'analog'
 ),
 differences AS (
-    SELECT unnest(differences_of(a.fields, a.numbers, epoch_us(coalesce(before_since, since - (until - since))),
+    SELECT unnest(differences_of(a.fields, a.numbers, [epoch_us(coalesce(before_since, since - (until - since))),
                                  epoch_us(coalesce(before_since, since - (until - since)))
-                                 + epoch_us(until) - epoch_us(since) + epoch_us(warp),
+                                 + epoch_us(until) - epoch_us(since) + epoch_us(warp)],
                                  epoch_us(since), epoch_us(until),
                                  mean_step(channels, since, until, since, until, step), epoch_us(warp)),
                   recursive := true)

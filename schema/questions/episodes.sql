@@ -24,23 +24,22 @@
 -- Example: plantlog ask episodes --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --before-since 2026-03-09T06:00Z
 WITH
 analog AS (
-    SELECT g.channel_id, g.name, g.fields, c.unit_path, c.unit,
-           count(*) OVER (PARTITION BY c.unit_path) AS together
+    SELECT g.channel_id, g.name, g.fields, c.unit_path, dense_rank() OVER (ORDER BY c.unit_path)::INT AS number
     FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
                             greatest(until, before_until)) AS g
     JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
     WHERE g.kind = 'analog'
 ),
 episodes AS (
-    SELECT unnest(episodes_of(a.fields, epoch_us(coalesce(before_since, since - (until - since))),
-                              epoch_us(coalesce(before_until, since)), epoch_us(since), epoch_us(until),
+    SELECT unnest(episodes_of(a.fields, a.numbers, [epoch_us(coalesce(before_since, since - (until - since))),
+                              epoch_us(coalesce(before_until, since))], epoch_us(since), epoch_us(until),
                               mean_step(channels, coalesce(before_since, since - (until - since)),
                                         coalesce(before_until, since), since, until, step),
-                              a.together * coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since))),
+                              coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since))),
                   recursive := true)
-    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, g.together
+    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
           FROM analog AS g
-          GROUP BY g.together) AS a
+          HAVING count(*) > 0) AS a
 ),
 named AS (
     SELECT e.*, c.name, c.unit_path, unit_at(e.channel_id, e.from_time, patterns := channels) AS unit

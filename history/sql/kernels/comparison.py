@@ -6,7 +6,7 @@ recognition, IEEE Transactions on Acoustics, Speech, and Signal Processing 26 (1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns
-from history.sql.kernels.departures import dense, lasting, runs
+from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DIFFERENCES = pa.struct(
     [
@@ -47,8 +46,9 @@ class Comparison:
     step: int  # µs
     warp: int  # buckets by which the runs may be out of step
 
-    def of_unit(self, channels: NDArray[np.int32], other: Float64s, values: Float64s) -> Iterator[dict[str, Any]]:
-        """Rows of DIFFERENCES. ``other``, ``values``: (buckets, channels); NaN: there is no value."""
+    def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
+        """Rows of DIFFERENCES."""
+        _, channels, other, values = means
         known = ~(np.isnan(other).all(axis=0) | np.isnan(values).all(axis=0))
         channels, other, values = channels[known], other[:, known], values[:, known]
         if not len(channels):
@@ -112,18 +112,3 @@ def _warped(values: Float64s, other: Float64s, most: int) -> NDArray[np.intp]:
         path[i] = i + shifts[shift]
         shift += (0, 1, -1)[came[i, shift]]
     return path
-
-
-def differences(
-    kernel: Comparison,
-    units: Mapping[int, int],
-    other: tuple[int, Iterable[Columns]],
-    values: tuple[int, Iterable[Columns]],
-) -> Iterator[dict[str, Any]]:
-    """Rows of DIFFERENCES. ``units``: channel → unit; ``other``, ``values``: number of buckets, and means."""
-    ids = np.array(sorted(units, key=lambda channel: (units[channel], channel)), np.int32)
-    unit = np.array([units[channel] for channel in ids.tolist()])
-    before, now = (dense(ids, n, means) for n, means in (other, values))
-    for number in np.unique(unit).tolist():
-        rows = slice(*np.searchsorted(unit, [number, number + 1]).tolist())
-        yield from kernel.of_unit(ids[rows], before[rows].T, now[rows].T)

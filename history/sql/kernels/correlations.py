@@ -61,17 +61,6 @@ class Correlations:
         }
 
 
-def dense(portions: Iterable[Columns]) -> Float64s:
-    """The values of buckets, (buckets,); NaN: there is none. ``portions``: of one channel, as a grid has them."""
-    parts = list(portions)
-    if not parts:
-        return np.empty(0)
-    means = joined(parts)
-    values = np.full(1 + int(means["number"].max(initial=-1)), np.nan)
-    values[means["number"]] = means["value"]
-    return values
-
-
 def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -> tuple[Float64s, NDArray[np.int64]]:
     """Correlations and numbers of pairs, (channels, lags); NaN: there is none. ``values``: (channels, buckets)."""
     r, pairs = np.full((len(values), len(lags)), np.nan), np.zeros((len(values), len(lags)), np.int64)

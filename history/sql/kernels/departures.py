@@ -12,18 +12,17 @@ process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industria
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns
+from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DEPARTURES = pa.struct(
     [
@@ -51,7 +50,6 @@ _MAD = 1.4826  # standard deviations of normal values in a median absolute devia
 _FARTHEST = 1e6  # spreads: what is farther counts as so far
 _ONSET = 3  # buckets, by which channels are named
 _NAMED = 5  # channels
-_APART = 20  # departures that are closer than this part of the interval are one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,10 +92,9 @@ class Departures:
     step: int  # µs
     alarm_every: int  # µs: the mean time between two in usual operation that is accepted
 
-    def of_unit(
-        self, unit: int, channels: NDArray[np.int32], reference: Float64s, values: Float64s
-    ) -> Iterator[dict[str, Any]]:
-        """Rows of DEPARTURES. ``reference``, ``values``: (buckets, channels); NaN: there is no value."""
+    def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
+        """Rows of DEPARTURES."""
+        unit, channels, reference, values = means
         nothing = {field.name: None for field in DEPARTURES} | {"unit": unit, "judged": 0, "left_out": len(channels)}
         filled = int((~np.isnan(reference)).any(axis=1).sum())
         if filled < MIN_REFERENCE:
@@ -160,32 +157,6 @@ class Departures:
         )
 
 
-def departures(
-    kernel: Departures,
-    units: Mapping[int, int],
-    reference: tuple[int, Iterable[Columns]],
-    values: tuple[int, Iterable[Columns]],
-) -> Iterator[dict[str, Any]]:
-    """Rows of DEPARTURES of some units. ``units``: channel → unit; ``reference``, ``values``: buckets and means."""
-    ids = np.array(sorted(units, key=lambda channel: (units[channel], channel)), np.int32)
-    unit = np.array([units[channel] for channel in ids.tolist()])
-    usual, now = (dense(ids, n, means) for n, means in (reference, values))
-    for number in np.unique(unit).tolist():
-        rows = slice(*np.searchsorted(unit, [number, number + 1]).tolist())
-        yield from kernel.of_unit(number, ids[rows], usual[rows].T, now[rows].T)
-
-
-def dense(ids: NDArray[np.int32], n: int, portions: Iterable[Columns]) -> Float64s:
-    """Means of the first ``n`` buckets of channels, (channels, n); NaN: there is none."""
-    order = np.argsort(ids)
-    values = np.full((len(ids), n), np.nan)
-    for means in portions:
-        within = means["number"] < n
-        row = order[np.searchsorted(ids[order], means["channel_id"][within])]
-        values[row, means["number"][within]] = means["value"][within]
-    return values
-
-
 def robust_spread(values: Float64s) -> tuple[Float64s, Float64s]:
     """Medians and robust standard deviations of channels; of those that mostly stand, the usual ones."""
     middle = np.nanmedian(values, axis=0)
@@ -226,21 +197,3 @@ def _limit(values: Float64s, share: float) -> float:
     if share >= 1 - _TAIL:
         return float(np.exp(np.quantile(logs, 1 - share)))
     return float(np.exp(tail + (logs[logs > tail] - tail).mean() * np.log((1 - _TAIL) / share)))
-
-
-def runs(places: NDArray[np.intp], n: int) -> Sequence[tuple[int, int]]:
-    """First and last of places among ``n``; those that are no farther apart than a 20th of n are one run."""
-    if not len(places):
-        return []
-    ends = np.flatnonzero(np.diff(places) > _apart(n))
-    first, last = places[np.append(0, ends + 1)], places[np.append(ends, len(places) - 1)]
-    return list(zip(first.tolist(), last.tolist(), strict=True))
-
-
-def lasting(last: int, n: int) -> bool:
-    """Return whether a run that ends there has not ended after all ``n`` places."""
-    return last + _apart(n) >= n
-
-
-def _apart(n: int) -> int:
-    return max(n // _APART, _ONSET)

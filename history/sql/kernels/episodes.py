@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns
-from history.sql.kernels.departures import dense, lasting, runs
 from history.sql.kernels.reference import MIN_POSITIONS, usual
+from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 EPISODES = pa.struct(
     [
@@ -35,11 +34,19 @@ class Episodes:
 
     since: int  # µs
     step: int  # µs
-    alarm_every: int  # µs: the mean time between two episodes of a channel in usual operation that is accepted
+    alarm_every: int  # µs: the mean time between two episodes of a unit in usual operation that is accepted
     spans: Mapping[int, float]  # of the ranges of channels that have one
 
-    def of_channel(self, channel: int, reference: Float64s, values: Float64s) -> Iterator[dict[str, Any]]:
-        """Rows of EPISODES. ``reference``, ``values``: (buckets,); NaN: there is no value."""
+    def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
+        """Rows of EPISODES, by channel."""
+        _, channels, before, now = means
+        for channel, reference, values in zip(channels.tolist(), before.T, now.T, strict=True):
+            yield from self._of_channel(channel, reference, values, len(channels) * self.alarm_every / self.step)
+
+    def _of_channel(
+        self, channel: int, reference: Float64s, values: Float64s, buckets: float
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of a channel that has an episode in so many ``buckets``. ``reference``, ``values``: (buckets,)."""
         nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
         known = reference[~np.isnan(reference)]
         if len(known) < MIN_POSITIONS:
@@ -50,7 +57,7 @@ class Episodes:
             if (np.abs(values - middle) > max(1e-9 * abs(middle), 1e-4 * self.spans.get(channel, 0.0))).any():
                 yield nothing | {"note": "not judged: constant in the reference, but not later"}
             return
-        limit = max(usual(known - middle, self.alarm_every / self.step).limit, 1e-4 * self.spans.get(channel, 0.0))
+        limit = max(usual(known - middle, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
         off = np.where(np.isnan(values), 0.0, values - middle)
         for sign in (1, -1):
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
@@ -63,16 +70,3 @@ class Episodes:
                     "peak": float(values[peak]),
                     "least": limit,
                 }
-
-
-def episodes(
-    kernel: Episodes,
-    channels: Iterable[int],
-    reference: tuple[int, Iterable[Columns]],
-    values: tuple[int, Iterable[Columns]],
-) -> Iterator[dict[str, Any]]:
-    """Rows of EPISODES of some channels. ``reference``, ``values``: number of buckets, and means."""
-    ids = np.array(sorted(channels), np.int32)
-    before, now = (dense(ids, n, means) for n, means in (reference, values))
-    for channel, usual_values, later in zip(ids.tolist(), before, now, strict=True):
-        yield from kernel.of_channel(channel, usual_values, later)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns
-from history.sql.kernels.departures import dense, lasting, robust_spread, runs, wrapped
+from history.sql.kernels.departures import robust_spread, wrapped
 from history.sql.kernels.reference import MIN_POSITIONS, usual
+from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 RELATIONS = pa.struct(
     [
@@ -53,8 +52,9 @@ class Relations:
     alarm_every: int  # µs: the mean time between two breaks in usual operation that is accepted
     least_correlation: float
 
-    def of_group(self, channels: NDArray[np.int32], reference: Float64s, values: Float64s) -> Iterator[dict[str, Any]]:
-        """Rows of RELATIONS. ``reference``, ``values``: (buckets, channels); NaN: there is no value."""
+    def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
+        """Rows of RELATIONS of units whose last parts have the same name, as if they were one."""
+        _, channels, reference, values = means
         usable = (~np.isnan(reference)).sum(axis=0) >= max(MIN_POSITIONS, len(reference) // 2)
         channels, reference, values = channels[usable], reference[:, usable], values[:, usable]
         middle, spread = robust_spread(reference)
@@ -135,18 +135,3 @@ def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, list[_Break]]]:
         broken = [one for one in rest if odd in one.pair]
         rest = [one for one in rest if odd not in one.pair]
         yield odd, sorted(broken, key=lambda one: (-round(one.score, 6), one.pair))
-
-
-def relations(
-    kernel: Relations,
-    groups: Mapping[int, int],
-    reference: tuple[int, Iterable[Columns]],
-    values: tuple[int, Iterable[Columns]],
-) -> Iterator[dict[str, Any]]:
-    """Rows of RELATIONS. ``groups``: channel → group; ``reference``, ``values``: number of buckets, and means."""
-    ids = np.array(sorted(groups, key=lambda channel: (groups[channel], channel)), np.int32)
-    group = np.array([groups[channel] for channel in ids.tolist()])
-    before, now = (dense(ids, n, means) for n, means in (reference, values))
-    for number in np.unique(group).tolist():
-        rows = slice(*np.searchsorted(group, [number, number + 1]).tolist())
-        yield from kernel.of_group(ids[rows], before[rows].T, now[rows].T)

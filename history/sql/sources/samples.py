@@ -6,7 +6,7 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import date, datetime
 from functools import partial
@@ -84,18 +84,19 @@ class SampleSource:
 
     def results(
         self,
-        scan: Scan,
+        channels: Iterable[int] | None,
         within: tuple[int, int],
         kernel: Kernel[Result],
         names: Sequence[str] = _VALUES,
         *,
         in_parts: bool = False,
     ) -> Iterator[Result]:
-        """Results of a kernel, of the samples of a scan's channels with since <= time < until: ``within``, in µs.
+        """Results of a kernel, of the samples of channels (None: all) with since <= time < until: ``within``, in µs.
 
         By channel. The kernel gets the samples of some whole channels at a time, with ``in_parts`` also some samples of
         one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
         """
+        scan = Scan(SAMPLES, None, None if channels is None else frozenset(channels))
         in_database = self._days()
         days = self._placed(scan, Meanings([]), hours_within(in_database, *within), in_database)
         waiting = self._portions(days, within, names, in_parts=in_parts)

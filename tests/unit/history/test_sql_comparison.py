@@ -9,12 +9,14 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.comparison import Comparison
+from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 13, dtype=np.int32)
 
 
 def rows(other: Float64s, values: Float64s, warp: int = 0) -> list[dict[str, Any]]:
-    return list(Comparison(1000, 500, 10, warp).of_unit(_IDS[: values.shape[1]], other, values))
+    means = UnitMeans(1, _IDS[: values.shape[1]], other, values)
+    return list(Comparison(1000, 500, 10, warp).of_unit(means))
 
 
 def start_up(seed: int, delay: int = 0, n: int = 300) -> Float64s:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from statistics import StatisticsError, correlation
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from history.sql.kernels import correlations
 from history.sql.kernels.columns import Channels
-from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
+from history.sql.kernels.correlations import CORRELATIONS, Correlations
 from history.sql.kernels.resampled import Grid
+from history.sql.kernels.unit_means import dense
 from tests.unit.history.sql_samples import columns
 
 Values = dict[int, float]
@@ -47,9 +49,10 @@ def correlations_of(channels: list[Values], target: Values, most: int) -> list[d
         columns([(number, time, value, 0) for time, value in one.items()])
         for number, one in enumerate([*channels, target])
     ]
-    found = Correlations(grid, dense([grid.numbers(samples[-1])]), most)
+    [values] = dense(np.array([len(channels)], np.int32), 62, [grid.numbers(samples[-1])])
+    kernel = Correlations(grid, values, most)
     rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
-    for part in found.compute_parts(samples[:-1]):
+    for part in kernel.compute_parts(samples[:-1]):
         for channel, n, r, pairs in zip(*(part[name].tolist() for name in _NAMES), strict=True):
             rows[channel][n] = (r, pairs)
     return rows

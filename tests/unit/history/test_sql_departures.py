@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
-from history.sql.kernels.departures import Departures, dense
+from history.sql.kernels.departures import Departures
+from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 18, dtype=np.int32)
 
@@ -20,21 +21,21 @@ def values(seed: int, n: int, channels: int = 8) -> Float64s:
     return causes @ weights + random.normal(0, 0.3, (n, channels))
 
 
-def rows(reference: Float64s, asked: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
-    kernel = Departures(1000, 10, 10 * (alarm_every or 20 * len(asked)))
-    return list(kernel.of_unit(3, _IDS[: reference.shape[1]], reference, asked))
+def rows(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
+    kernel = Departures(1000, 10, 10 * (alarm_every or 20 * len(later)))
+    return list(kernel.of_unit(UnitMeans(3, _IDS[: reference.shape[1]], reference, later)))
 
 
 def test_usual_operation_departs_about_as_often_as_is_accepted() -> None:
-    found = [row for seed in range(60) for row in rows(values(seed, 300), values(1000 + seed, 300))]
-    assert len(found) <= 9, found  # 3 are expected
+    departures = [row for seed in range(60) for row in rows(values(seed, 300), values(1000 + seed, 300))]
+    assert len(departures) <= 9, departures  # 3 are expected
 
 
 @pytest.mark.parametrize("channel", range(8))
 def test_a_broken_relation_departs_at_once_by_its_channel(channel: int) -> None:
-    asked = values(2, 100)
-    asked[40:60, channel] += 6
-    [row] = rows(values(1, 300), asked)
+    later = values(2, 100)
+    later[40:60, channel] += 6
+    [row] = rows(values(1, 300), later)
     assert (row["unit"], row["from_time"], row["to_time"]) == (3, 1400, 1600)
     assert row["channels"][0] == _IDS[channel]
     assert row["shares"][0] > 0.3
@@ -42,61 +43,55 @@ def test_a_broken_relation_departs_at_once_by_its_channel(channel: int) -> None:
 
 
 def test_a_far_cause_departs_by_t2() -> None:
-    asked = values(2, 100)
-    asked[-10:] += 8 * np.random.default_rng(1).normal(size=(2, 8))[0]
-    [row] = rows(values(1, 300), asked)
+    later = values(2, 100)
+    later[-10:] += 8 * np.random.default_rng(1).normal(size=(2, 8))[0]
+    [row] = rows(values(1, 300), later)
     assert (row["from_time"], row["to_time"], row["is_spe"]) == (1900, None, False)
 
 
 def test_outliers_of_the_reference_do_not_hide_a_departure() -> None:
-    reference, asked = values(1, 300), values(2, 100)
+    reference, later = values(1, 300), values(2, 100)
     reference[[20, 90, 200], 3] = 1e6
-    asked[40:, 5] += 5
-    [row] = rows(reference, asked)
+    later[40:, 5] += 5
+    [row] = rows(reference, later)
     assert (row["from_time"], row["channels"][0]) == (1400, _IDS[5])
 
 
 def test_neither_unit_nor_zero_matters() -> None:
-    reference, asked = values(1, 300), values(2, 100)
-    asked[40:, 5] += 5
+    reference, later = values(1, 300), values(2, 100)
+    later[40:, 5] += 5
     scale, zero = np.logspace(-6, 6, 8), np.linspace(-1e3, 1e3, 8)
-    [one], [other] = rows(reference, asked), rows(reference * scale + zero * scale, asked * scale + zero * scale)
+    [one], [other] = rows(reference, later), rows(reference * scale + zero * scale, later * scale + zero * scale)
     assert one["channels"][0] == other["channels"][0]
     assert one["score"] == pytest.approx(other["score"], rel=1e-6)
 
 
 def test_more_channels_than_buckets() -> None:
     random = np.random.default_rng(1)
-    reference, asked = random.normal(size=(60, 400)), random.normal(size=(40, 400))
-    asked[20:, 7] += 100
-    found = list(Departures(0, 1, 800).of_unit(1, np.arange(400, dtype=np.int32), reference, asked))
-    clearest = max(found, key=lambda row: row["score"])
+    reference, later = random.normal(size=(60, 400)), random.normal(size=(40, 400))
+    later[20:, 7] += 100
+    departures = list(Departures(0, 1, 800).of_unit(UnitMeans(1, np.arange(400, dtype=np.int32), reference, later)))
+    clearest = max(departures, key=lambda row: row["score"])
     assert (clearest["from_time"], clearest["channels"][0], clearest["judged"]) == (20, 7, 400)
 
 
 def test_what_is_missing_is_not_far_off() -> None:
-    reference, asked = values(1, 300), values(2, 100)
+    reference, later = values(1, 300), values(2, 100)
     reference[::3, 2] = np.nan
-    asked[10:50] = np.nan
-    asked[60:, 4] = np.nan
-    assert rows(reference, asked) == []
+    later[10:50] = np.nan
+    later[60:, 4] = np.nan
+    assert rows(reference, later) == []
     reference[:, 2] = 5.0
-    asked[:, 2] = 500.0
-    assert rows(reference, asked) == [], "a constant channel has no spread"
+    later[:, 2] = 500.0
+    assert rows(reference, later) == [], "a constant channel has no spread"
 
 
 def test_a_reference_that_says_nothing_is_no_answer() -> None:
-    asked = values(2, 100)
+    later = values(2, 100)
     for reference, note in (
         (values(1, 49), "not judged: the reference has 49 means, needs 50"),
         (np.full((300, 8), np.nan), "not judged: the reference has 0 means, needs 50"),
         (np.full((300, 8), 7.0), "not judged: no channel moves in the reference"),
     ):
-        [row] = rows(reference, asked)
+        [row] = rows(reference, later)
         assert (row["from_time"], row["score"], row["note"], row["left_out"]) == (None, None, note, 8)
-
-
-def test_means_of_channels_in_any_order() -> None:
-    means = {"channel_id": np.array([4, 9, 9]), "number": np.array([1, 0, 7]), "value": np.array([1.0, 2.0, 3.0])}
-    found = dense(np.array([9, 4], np.int32), 2, [means])
-    assert np.array_equal(found, [[2.0, np.nan], [np.nan, 1.0]], equal_nan=True)

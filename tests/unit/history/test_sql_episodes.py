@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from core.batch import Float64s
-from history.sql.kernels.departures import lasting, runs
 from history.sql.kernels.episodes import Episodes
+from history.sql.kernels.unit_means import UnitMeans
 
 
 def rows(reference: Float64s, values: Float64s, spans: dict[int, float] | None = None) -> list[dict[str, Any]]:
     kernel = Episodes(1000, 10, 10 * 20 * len(values), spans or {})
-    return list(kernel.of_channel(7, reference, values))
+    return list(kernel.of_unit(UnitMeans(1, np.array([7], np.int32), reference[:, None], values[:, None])))
 
 
 def noise(seed: int, n: int) -> Float64s:
@@ -21,8 +21,8 @@ def noise(seed: int, n: int) -> Float64s:
 
 
 def test_calm_channels_have_an_episode_about_as_often_as_is_accepted() -> None:
-    found = [row for seed in range(100) for row in rows(noise(seed, 300), noise(1000 + seed, 300))]
-    assert len(found) <= 12, found  # 5 are expected
+    episodes = [row for seed in range(100) for row in rows(noise(seed, 300), noise(1000 + seed, 300))]
+    assert len(episodes) <= 12, episodes  # 5 are expected
 
 
 def test_heavy_tails_have_wider_bands() -> None:
@@ -58,7 +58,13 @@ def test_what_cannot_be_judged() -> None:
     assert rows(np.full(100, 3.0), np.full(100, 3.0001), {7: 100.0}) == []
 
 
-def test_runs_that_are_close_are_one() -> None:
-    assert runs(np.array([], np.intp), 100) == []
-    assert runs(np.array([3, 4, 9, 15, 50]), 100) == [(3, 9), (15, 15), (50, 50)]
-    assert [lasting(last, 100) for last in (94, 95, 99)] == [False, True, True]
+def test_limits_are_those_of_the_whole_unit() -> None:
+    def limits(channels: int) -> list[float]:
+        before, now = (np.repeat(noise(seed, 300)[:, None], channels, axis=1) for seed in (1, 2))
+        now[50:60] += 40
+        means = UnitMeans(1, np.arange(channels, dtype=np.int32), before, now)
+        return [row["least"] for row in Episodes(0, 10, 60_000, {}).of_unit(means)]
+
+    [alone], together = limits(1), limits(30)
+    assert len(together) == 30
+    assert min(together) > alone, "more channels, fewer episodes of each"

@@ -9,13 +9,14 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.relations import Relations
+from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 16, dtype=np.int32)
 
 
 def rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
     kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8)
-    return list(kernel.of_group(_IDS[: reference.shape[1]], reference, values))
+    return list(kernel.of_unit(UnitMeans(1, _IDS[: reference.shape[1]], reference, values)))
 
 
 def together(seed: int, n: int) -> Float64s:

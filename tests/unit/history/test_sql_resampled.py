@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from core.errors import OperationError
 from history.sql.kernels.columns import Channels
-from history.sql.kernels.correlations import dense
 from history.sql.kernels.resampled import Grid
+from history.sql.kernels.unit_means import dense
 from tests.unit.history.sql_samples import Sample, columns
 
 BAD = 0x80000000
@@ -85,8 +85,9 @@ def check_means(channels: list[Channel], step: int) -> None:
     ]
     assert list(zip(found["channel_id"].tolist(), found["time"].tolist(), strict=True)) == [one[:2] for one in expected]
     assert found["value"].tolist() == pytest.approx([value for *_, value in expected])
-    values = dense([grid.numbers(columns([one for one in samples_of(channels) if one[0] == 0]))])
     of_first = buckets_of(channels[0], step)
+    means = grid.numbers(columns([one for one in samples_of(channels) if one[0] == 0]))
+    [values] = dense(np.array([0], np.int32), 1 + max(of_first, default=0), [means])
     assert {int(place): values[place] for place in np.flatnonzero(~np.isnan(values))} == pytest.approx(of_first)
 
 
