@@ -16,7 +16,8 @@ their names; the second makes the answer of the table ``portion_rows``, which ha
 
 Defaults stand in brackets, as their type is written; words behind NULL say what it means. NULL of an interval may be
 ``1 min``, ``10 sampling intervals``, ``a 300th of the interval`` or ``20 times the interval``; of several, the longest.
-A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list.
+A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list. NULL of one
+is such a length before since.
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
 channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 

@@ -174,9 +174,6 @@ def answer(
     if ".." in (reference := options.get("reference", "")):
         bounds = (parse_time("--reference", text.strip(), now).isoformat() for text in reference.split("..", 1))
         options = {**options, "reference": "..".join(bounds)}
-    moments = [p.name for p in question.parameters if p.type == "timestamptz" and p.name in options]
-    times_of = {name: parse_time(f"--{name.replace('_', '-')}", options[name], now).isoformat() for name in moments}
-    options = {**options, **times_of}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     with database_errors():
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,11 +21,11 @@ from schema.question_files import REFERENCE, Parameter, Question
 _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
-_REFERENCE = timedelta(hours=1), 300, timedelta(days=1)  # least, in sampling intervals, as long as the interval up to
-_UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1)}
+_UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _MAX_STEPS = 1_000_000  # of the time that is read
 _TERM = re.compile(
-    r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(\d+) times the interval|(\d+) (s|min|h)\b"
+    r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(?:(\d+) times )?the interval(?: up to (\d+) (h|d))?"
+    r"|(\d+) (s|min|h)\b"
 )
 
 
@@ -55,14 +55,8 @@ class Request:
         """The request with all durations. ``seconds``: the sampling interval of its channels; None: no samples."""
         sampling = _SAMPLING if seconds is None else timedelta(seconds=seconds)
         values = dict(self.values)
-        length = values["until"] - values["since"]
         for parameter in self._automatic():
-            if parameter.type == REFERENCE:
-                least, samples, most = _REFERENCE
-                since = values["since"]
-                values[parameter.name] = [since - max(least, samples * sampling, min(length, most)), since]
-            else:
-                values[parameter.name] = max(_terms(parameter.automatic, sampling, length))
+            values[parameter.name] = _value(parameter, self.values, sampling)
         first = first_read(self.question, values)
         if values.get("step") is not None and any(one.name == "step" for one in self._automatic()):
             values["step"] = max(values["step"], (values["until"] - first) / _MAX_STEPS)
@@ -153,11 +147,11 @@ async def _values(
     for parameter in parameters:
         if parameter.type == REFERENCE and values[parameter.name] is not None:
             values[parameter.name] = await _reference(connection, values[parameter.name], values)
-    begin, end = values.get("before_since"), values.get("before_until") or values.get("since")
-    if begin is not None and end is not None and begin >= end:
-        raise OperationError(
-            f"--before-since: found {begin.isoformat()}; legal: before --before-until, which is {end.isoformat()}"
-        )
+        length, value = values["until"] - values["since"], values[parameter.name]
+        if parameter.name == "step" and value is not None and _follows(parameter) and value > length:
+            raise OperationError(
+                f"--step: found {length_text(value)}; legal: at most the interval, {length_text(length)}"
+            )
     return values
 
 
@@ -175,6 +169,8 @@ async def _reference(connection: asyncpg.Connection[Any], text: str, values: Map
         raise OperationError(
             f"--reference: found {text!r}; legal: FROM..TO with FROM before TO, or a time before --from"
         )
+    if end > datetime.now(UTC):
+        raise OperationError(f"--reference: found {text!r}; legal: an interval of the past")
     if begin < until and end > since:
         raise OperationError(
             f"--reference {text}: it overlaps the interval from --from to --to, which it is compared with"
@@ -183,19 +179,21 @@ async def _reference(connection: asyncpg.Connection[Any], text: str, values: Map
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:
-    """Time from which a question reads samples."""
-    parameter, before = question.reads_from
-    start = values[parameter]
-    if parameter == REFERENCE:
-        least, _, most = _REFERENCE
-        since: datetime = values["since"]
-        first: datetime = since - max(least, min(values["until"] - since, most)) if start is None else start[0]
-        return min(first, since)
-    if start is None:  # before_since: as long before since as until is after it
-        start = values["since"] - (values["until"] - values["since"])
-    length = (values[before] or _REFERENCE[0]) if before else timedelta()
-    earliest: datetime = min(start - length, values["since"])
-    return earliest
+    """Time from which a question reads samples; at the earliest, where the sampling interval is not known yet."""
+    start, before = question.reads_from
+    since: datetime = values["since"]
+    of_name = {parameter.name: _value(parameter, values, timedelta()) for parameter in question.parameters}
+    begin = of_name[start][0] if start == REFERENCE else since
+    return min(begin - of_name[before] if before else begin, since)
+
+
+def _value(parameter: Parameter, values: Mapping[str, Any], sampling: timedelta) -> Any:
+    """Value of a parameter, also where nobody chose it and it follows from others."""
+    since, until = values["since"], values["until"]
+    if (value := values[parameter.name]) is not None or not _follows(parameter):
+        return value
+    length = max(_terms(parameter.automatic, sampling, until - since))
+    return [since - length, since] if parameter.type == REFERENCE else length
 
 
 def length_text(length: timedelta) -> str:
@@ -209,19 +207,20 @@ def length_text(length: timedelta) -> str:
 
 def _follows(parameter: Parameter) -> bool:
     """Whether what a parameter is without a value follows the sampling interval or the length of the interval."""
-    text = parameter.automatic
-    is_length = parameter.type == "interval" and "interval" in text and _TERM.search(text) is not None
-    return is_length or parameter.type == REFERENCE
+    is_length = parameter.type in ("interval", REFERENCE) and "interval" in parameter.automatic
+    return is_length and _TERM.search(parameter.automatic) is not None
 
 
 def _terms(text: str, sampling: timedelta, length: timedelta) -> Iterator[timedelta]:
-    for samples, part, times, number, unit in _TERM.findall(text):
+    for samples, part, times, most, most_unit, number, unit in _TERM.findall(text):
         if number:
             yield int(number) * _UNITS[unit]
         elif samples:
             yield sampling * (1 if samples == "the" else int(samples))
+        elif part:
+            yield length / int(part)
         else:
-            yield length / int(part) if part else length * int(times)
+            yield min(length * int(times or 1), int(most) * _UNITS[most_unit] if most else timedelta.max)
 
 
 def _time(moment: datetime) -> str:

@@ -279,12 +279,13 @@ class KernelFunctions:
     ) -> Any:
         """Rows of a kernel of two intervals, a list of structs as the only element of an array of Arrow."""
         unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
-        means = by_unit(unit_of, *(self._means(channels, *interval, step) for interval in (before, now)))
+        means = by_unit(unit_of, *(self._means(channels, interval, step) for interval in (before, now)))
         rows = [row for unit in means for row in kernel.of_unit(unit)]
         return structs(kind, [pa.RecordBatch.from_pylist(rows, pa.schema(list(kind)))])
 
-    def _means(self, channels: list[ChannelFields], since: int, until: int, step: int) -> Means:
+    def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int) -> Means:
         """Number of buckets of an interval, and their means. What was known an hour before it holds."""
+        since, until = within
         grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
         return -((since - until) // step), self._results(channels, (since - HOUR_US, until), by_portion(grid.numbers))
 

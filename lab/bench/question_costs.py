@@ -57,10 +57,9 @@ class Span:
         parameter, before = question.reads_from
         if not self.whole:
             return self.first
-        since = self.first + (_LEARNS if before or parameter == REFERENCE else timedelta())
-        if parameter in ("since", REFERENCE):
-            return since
-        return since + (self.until - since) / 2  # it reads as long before
+        if parameter == REFERENCE:  # it reads as long before
+            return self.first + (self.until - self.first) / 2
+        return self.first + (_LEARNS if before else timedelta())
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,17 +241,6 @@ FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
--- Length (µs) of the means that an interval and a reference are compared by: a 500th of the interval, but at least the
--- shortest sampling interval of a channel, by the last eighth of the reference.
-CREATE MACRO mean_step(patterns, reference_from, reference_to, since, until, step) AS (
-    SELECT coalesce(epoch_us(step), greatest(epoch_us((until - since) / 500), max(s.distance)::BIGINT, 1))
-    FROM (SELECT min(i.distance) AS distance
-          FROM (SELECT (epoch_us(max(i.last_time)) - epoch_us(min(i.first_time))) / (sum(i.samples) - 1) AS distance
-                FROM intervals_of(patterns, reference_to - (reference_to - reference_from) / 8, reference_to, NULL) AS i
-                GROUP BY i.channel_id
-                HAVING sum(i.samples) > 2) AS i) AS s
-);
-
 -- Decreases of counters that are no wrap: the samples before and after.
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE
 SELECT d.channel_id, c.name, d.old_time, d.time, d.old_value, d.value

@@ -15,12 +15,11 @@
 --   since              timestamptz  from this moment on
 --   until              timestamptz  before this moment
 --   channels           text[]       names or patterns [NULL: all that are analog or discrete]
---   before_since       timestamptz  start of the reference [NULL: same length, directly before]
---   before_until       timestamptz  its end [NULL: since]
+--   reference          reference    FROM..TO, or a time before since [NULL: as long as the interval]
 --   step               interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   alarm_every        interval     time in which one false row of a unit is accepted [NULL: 20 times the interval]
 --   least_correlation  float8       lowest absolute correlation in the reference, to be a pair [0.8]
--- Reads from: before_since
+-- Reads from: reference
 -- Judges: numeric channels with samples before since
 -- Portions: namesake
 -- Cost: one pass over both intervals, then 0.3 ms per pair.
@@ -29,17 +28,14 @@ WITH
 numeric_channels AS (
     SELECT g.channel_id, g.name, g.fields,
            dense_rank() OVER (ORDER BY regexp_extract(c.unit_path, '[^/]*$'))::INT AS number
-    FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
-                            greatest(until, before_until)) AS g
+    FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
     JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
     WHERE g.kind <> 'counter'
 ),
 broken AS (
-    SELECT unnest(relations_of(a.fields, a.numbers, [epoch_us(coalesce(before_since, since - (until - since))),
-                               epoch_us(coalesce(before_until, since))], epoch_us(since), epoch_us(until),
-                               mean_step(channels, coalesce(before_since, since - (until - since)),
-                                         coalesce(before_until, since), since, until, step),
-                               coalesce(epoch_us(alarm_every), 20 * epoch_us(until - since)), least_correlation),
+    SELECT unnest(relations_of(a.fields, a.numbers, list_transform(reference, lambda bound: epoch_us(bound)),
+                               epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(alarm_every),
+                               least_correlation),
                   recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
           FROM numeric_channels AS g

@@ -11,32 +11,27 @@
 -- run that it was compared with (other_at). A channel without samples in one of both is not judged.
 --
 -- Parameters
---   since         timestamptz  start of the run
---   until         timestamptz  its end
---   channels      text[]       names or patterns [NULL: all analog ones]
---   before_since  timestamptz  start of the earlier run [NULL: same length, directly before]
---   step          interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
---   warp          interval     how far the runs may be out of step [0 s]
--- Reads from: before_since
+--   since      timestamptz  start of the run
+--   until      timestamptz  its end
+--   channels   text[]       names or patterns [NULL: all analog ones]
+--   reference  reference    the earlier run: FROM..TO, or a time before since [NULL: as long as the interval]
+--   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   warp       interval     how far the runs may be out of step [0 s]
+-- Reads from: reference
 -- Judges: analog channels
 -- Portions: unit
 -- Cost: one pass over both runs; with warp, 10 µs per mean of a unit and 100 steps of warp.
--- Example: plantlog ask compare --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --before-since 2026-03-08T09:58Z
+-- Example: plantlog ask compare --from 2026-03-09T10Z --to 2026-03-09T11Z --reference 2026-03-08T10Z..2026-03-08T11Z
 WITH
 analog AS (
     SELECT g.channel_id, g.name, g.fields, dense_rank() OVER (ORDER BY c.unit_path)::INT AS number
-    FROM channels_with_gaps(channels, least(since, coalesce(before_since, since - (until - since))),
-                            greatest(until, before_since + (until - since) + warp)) AS g
+    FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2] + warp)) AS g
     JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
     WHERE g.kind = 'analog'
 ),
 differences AS (
-    SELECT unnest(differences_of(a.fields, a.numbers, [epoch_us(coalesce(before_since, since - (until - since))),
-                                 epoch_us(coalesce(before_since, since - (until - since)))
-                                 + epoch_us(until) - epoch_us(since) + epoch_us(warp)],
-                                 epoch_us(since), epoch_us(until),
-                                 mean_step(channels, since, until, since, until, step), epoch_us(warp)),
-                  recursive := true)
+    SELECT unnest(differences_of(a.fields, a.numbers, [epoch_us(reference[1]), epoch_us(reference[2] + warp)],
+                                 epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(warp)), recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
           FROM analog AS g
           HAVING count(*) > 0) AS a

@@ -9,13 +9,13 @@
 -- constant before, as nothing can be measured by that.
 --
 -- Parameters
---   since     timestamptz  start of the search, shortly before the upset
---   until     timestamptz  before this moment
---   channels  text[]       names or patterns [NULL: all]
---   step      interval     length of a mean [NULL: the sampling interval]
---   reference     reference  FROM..TO, or a time before since [NULL: at least 1 h, 300 samples, the interval up to 1 d]
---   false_alarms  interval   mean time between false alarms of all channels together [NULL: 20 times the interval]
---   sigmas    float8       smallest deviation, in standard deviations of the reference [0]
+--   since         timestamptz  start of the search, shortly before the upset
+--   until         timestamptz  before this moment
+--   channels      text[]       names or patterns [NULL: all]
+--   step          interval     length of a mean [NULL: the sampling interval]
+--   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
+--   sigmas        float8       smallest deviation, in standard deviations of the reference [0]
 -- Reads from: reference
 -- Portions: channel
 -- Cost: one pass over the samples from the reference to until.

@@ -26,8 +26,7 @@
 WITH
 oscillations AS (
     SELECT unnest(oscillations_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
-                                  mean_step(channels, since, until, since, until, step), least_regularity),
-                  recursive := true)
+                                  epoch_us(step), least_regularity), recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(channels, since, until) AS g
           WHERE g.kind = 'analog'

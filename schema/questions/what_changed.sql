@@ -6,14 +6,13 @@
 -- A channel without values in one interval comes last, with a note.
 --
 -- Parameters
---   since         timestamptz  the later interval, from this moment on
---   until         timestamptz  before this moment
---   channels      text[]       names or patterns [NULL: all]
---   before_since  timestamptz  start of the earlier interval [NULL: same length, directly before]
---   before_until  timestamptz  its end [NULL: since]
---   least_score   float8       lowest score to list [3]
---   carry         interval     how far back to look for the value that applies at the start [1 h]
--- Reads from: before_since - carry
+--   since        timestamptz  the later interval, from this moment on
+--   until        timestamptz  before this moment
+--   channels     text[]       names or patterns [NULL: all]
+--   reference    reference    the earlier interval: FROM..TO, or a time before since [NULL: as long as the interval]
+--   least_score  float8       lowest score to list [3]
+--   carry        interval     how far back to look for the value that applies at the start [1 h]
+-- Reads from: reference - carry
 -- Judges: numeric channels
 -- Portions: channel
 -- Cost: one pass over both intervals and carry, sorted by time: 3 s per million samples.
@@ -26,16 +25,13 @@ selected AS (
 ),
 -- Both intervals, with what is needed of the time before.
 intervals AS (
-    SELECT false AS later, coalesce(before_since, since - (until - since)) AS begins,
-           coalesce(before_until, since) AS ends
+    SELECT false AS later, reference[1] AS begins, reference[2] AS ends
     UNION ALL
     SELECT true, since, until
 ),
 breaks AS MATERIALIZED (
-    SELECT false AS later, sel.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time,
-           b.to_time
-    FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry,
-                    coalesce(before_until, since)) AS b
+    SELECT false AS later, sel.channel_id, reference[1] AS begins, b.from_time, b.to_time
+    FROM chart_gaps(channels, reference[1] - carry, reference[2]) AS b
     JOIN selected AS sel ON sel.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
@@ -78,8 +74,7 @@ compared AS (
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (
         SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit
-        FROM (SELECT unit_at(sel.channel_id, coalesce(before_since, since - (until - since)), patterns := channels)
-                         AS before,
+        FROM (SELECT unit_at(sel.channel_id, reference[1], patterns := channels) AS before,
                      unit_at(sel.channel_id, until, patterns := channels) AS after) AS s
     ) AS u
     LEFT JOIN spreads AS b ON b.channel_id = sel.channel_id AND NOT b.later

@@ -20,7 +20,7 @@ import pytest
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from history.questions.ask import ask
-from schema.question_files import questions
+from schema.question_files import REFERENCE, questions
 from tests import docs
 from tests.command import CommandResult
 from tests.command import run as plantlog
@@ -116,29 +116,26 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
     [
         ("2026-03-09T10:30Z..2026-03-09T11:05Z", "it overlaps the interval from --from to --to"),
         ("2026-03-09T10:30Z..2026-03-09T10:30Z", "legal: FROM..TO with FROM before TO"),
+        ("2026-03-09T10:30Z..2026-03-09T10:20Z", "legal: FROM..TO with FROM before TO"),
+        ("5m..10m", "legal: FROM..TO with FROM before TO"),
         ("yesterday..today", "--reference: found 'yesterday'; legal: a time such as"),
+        ("2100-01-01..2100-01-02", "legal: an interval of the past"),
     ],
 )
-def test_bad_reference_is_an_error(state: Path, reference: str, message: str) -> None:
-    failed = run(state, "first_mover", "--from", FROM, "--to", TO, "--reference", reference)
-    assert (failed.code, message in failed.err) == (1, True), failed.err
-
-
 @pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        (("2026-03-09T10:30Z", "2026-03-09T10:20Z"), "--before-since: found 2026-03-09T10:30:00+00:00; legal: before"),
-        (("yesterday", "now"), "--before-since: found 'yesterday'; legal: a time such as"),
-        (("5m", "10m"), "legal: before --before-until, which is "),
-    ],
+    "question",
+    [one.name for one in questions().values() if any(parameter.type == REFERENCE for parameter in one.parameters)],
 )
-@pytest.mark.parametrize("question", ["departure", "episodes", "what_changed"])
-def test_bad_bounds_of_a_reference_are_an_error(
-    state: Path, question: str, bounds: tuple[str, str], message: str
-) -> None:
-    reference = ("--before-since", bounds[0], "--before-until", bounds[1])
-    failed = run(state, question, "--from", FROM, "--to", TO, *reference)
+def test_bad_reference_is_an_error(state: Path, question: str, reference: str, message: str) -> None:
+    failed = run(state, question, "--from", FROM, "--to", TO, "--reference", reference)
     assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+@pytest.mark.parametrize("question", ["change_points", "correlation", "departure", "first_mover", "oscillation"])
+def test_a_step_is_no_longer_than_the_interval(state: Path, question: str) -> None:
+    target = ("--target", "unit/x_1") if question == "correlation" else ()
+    failed = run(state, question, "--from", FROM, "--to", TO, "--step", "2 h", *target)
+    assert (failed.code, failed.err) == (1, "plantlog: --step: found 2 h; legal: at most the interval, 10 min\n")
 
 
 def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None:

@@ -8,6 +8,7 @@ from tests.integration.history.questions.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 3000.0)
 _AGAIN = 1500.0  # s
+_FIRST = f"{at(0).isoformat()}..{at(1000).isoformat()}"
 
 
 def noise(seed: int) -> np.ndarray:
@@ -28,7 +29,7 @@ async def test_a_start_up_that_differs(recorded: Recording) -> None:
     await recorded.samples("boiler/temperature", _SECONDS, start_ups(0) + noise(2))
     await recorded.samples("boiler/gone", _SECONDS[:1000], start_ups(0)[:1000])
     await recorded.gap("boiler/gone", 999.5, None)
-    [row] = await recorded.ask("compare", at(_AGAIN), at(_AGAIN + 1000), before_since=at(0).isoformat())
+    [row] = await recorded.ask("compare", at(_AGAIN), at(_AGAIN + 1000), reference=_FIRST)
     assert (row["channel"], row["unit"]) == ("boiler/pressure", "bar")
     assert (row["from_time"], row["to_time"], row["seconds_after_start"]) == (at(_AGAIN + 600), None, 600)
     assert row["other_value"] - row["value"] > 8
@@ -38,8 +39,8 @@ async def test_a_start_up_that_differs(recorded: Recording) -> None:
 async def test_a_phase_that_takes_longer_is_no_difference_with_warp(recorded: Recording) -> None:
     for name, seed in (("boiler/pressure", 1), ("boiler/temperature", 2)):
         await recorded.samples(name, _SECONDS, start_ups(50) + noise(seed))
-    since, until, earlier = at(_AGAIN), at(_AGAIN + 1000), at(0).isoformat()
-    rows = await recorded.ask("compare", since, until, before_since=earlier)
+    since, until = at(_AGAIN), at(_AGAIN + 1000)
+    rows = await recorded.ask("compare", since, until, reference=_FIRST)
     assert {row["channel"] for row in rows} == {"boiler/pressure", "boiler/temperature"}
     assert all(300 <= row["seconds_after_start"] <= 350 for row in rows)
-    assert await recorded.ask("compare", since, until, before_since=earlier, warp="60 s") == []
+    assert await recorded.ask("compare", since, until, reference=_FIRST, warp="60 s") == []

@@ -41,7 +41,7 @@ async def test_a_unit_departs_while_its_channels_stay_within_their_bands(recorde
 
 async def test_a_reference_of_another_time_and_rare_alarms(recorded: Recording) -> None:
     await unit(recorded, "pump1", flow_loss=2.0)
-    earlier = {"before_since": at(0).isoformat(), "before_until": at(300).isoformat()}
+    earlier = {"reference": f"{at(0).isoformat()}..{at(300).isoformat()}"}
     rows = await recorded.ask("departure", at(1000), at(1200), **earlier)
     assert [(row["departed_at"] <= at(1003), row["returned_at"]) for row in rows] == [(True, None)]
     assert await recorded.ask("departure", at(600), at(900), **earlier, alarm_every="30 days") == []

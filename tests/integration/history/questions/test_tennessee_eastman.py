@@ -79,7 +79,7 @@ async def test_without_a_fault_there_is_no_change_point(recorded: Recording, hou
 )
 async def test_each_fault_is_a_departure_from_its_onset(recorded: Recording, fault: int, cause: str) -> None:
     await play(recorded, fault)
-    rows = await recorded.ask("departure", at(_FAULT), at(_FAULT + 4 * 3600), before_since=at(0).isoformat())
+    rows = await recorded.ask("departure", at(_FAULT), at(_FAULT + 4 * 3600), reference=f"{_FAULT} s")
     assert len(rows) == 1, rows
     assert at(_FAULT) <= rows[0]["departed_at"] <= at(_FAULT + (5 if fault == 1 else 1) * _ROW)
     assert cause in rows[0]["channels"][:3]
@@ -90,6 +90,5 @@ async def test_without_a_fault_at_most_one_of_ten_windows_has_a_departure(record
     await play(recorded, 0)
     found = []
     for hours in range(8, 48, 4):
-        before = at((hours - 8) * 3600).isoformat()
-        found += await recorded.ask("departure", at(hours * 3600), at((hours + 4) * 3600), before_since=before)
+        found += await recorded.ask("departure", at(hours * 3600), at((hours + 4) * 3600), reference="8 hours")
     assert len(found) <= 1, found

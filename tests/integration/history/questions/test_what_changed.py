@@ -61,7 +61,9 @@ async def test_another_interval_can_be_given(recorded: Recording) -> None:
     values[:600] += 30
     await recorded.samples("x", np.arange(0.0, 3000.0), values)
     assert await recorded.ask("what_changed", at(2400), at(3000)) == []
-    rows = await recorded.ask("what_changed", at(2400), at(3000), before_since=at(0), before_until=at(600))
+    rows = await recorded.ask(
+        "what_changed", at(2400), at(3000), reference=f"{at(0).isoformat()}..{at(600).isoformat()}"
+    )
     assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
 
 
