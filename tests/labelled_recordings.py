@@ -30,7 +30,7 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch, runs: tuple[str, ...] =
 def write_slow(folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str = "Bad") -> None:
     """BibMon: a sample every 5 minutes for eleven days; two channels move together, but for the fault.
 
-    The other lacks two values, with ``missing`` instead of the number.
+    The other lacks two values, with ``missing`` instead of the second. All lack the third day.
     """
     times = np.datetime64("2017-12-24T00:00") + np.arange(11 * 288) * np.timedelta64(5, "m")
     noise = np.random.default_rng(1).normal(0.0, 1.0, (2, len(times)))
@@ -39,7 +39,9 @@ def write_slow(folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str = "Ba
     is_fault = (times >= np.datetime64("2018-01-02T06:00")) & (times < np.datetime64("2018-01-02T09:00"))
     moved = np.where(is_fault, 20.0, noise[1])
     columns = zip(times, other, moved, noise[1], strict=True)
+    day = slice(2 * 288, 3 * 288)
     rows = [f"{str(at).replace('T', ' ')}:00,{a},{b:.4f},{c:.4f}" for at, a, b, c in columns]
+    rows[day] = [f"{row.partition(',')[0]},Bad,Bad,Bad" for row in rows[day]]
     text = "\n".join([",tag0,tag100,tag102", *rows])
     write_text(folder, monkeypatch, "bibmon/bibmon/real_process_data/real_process_data.csv", text)
 

@@ -141,8 +141,9 @@ async def _store(connection: asyncpg.Connection[Any], recording: Recording, ids:
         channel, n = np.repeat(ids, len(time)), value.size
         samples = Samples(channel, np.tile(time, len(ids)), value.T.ravel(), np.zeros(n, np.uint32))
         samples = samples.part(~np.isnan(samples.value))
-        async with connection.transaction():
-            await copy_packed(days, connection, samples)
+        if len(samples):  # of a day without a value there are none
+            async with connection.transaction():
+                await copy_packed(days, connection, samples)
 
 
 def window(event: Event, calm: int) -> Span:

@@ -19,7 +19,7 @@ def test_a_step_is_found_and_calm_windows_are_calm(tmp_path: Path, monkeypatch: 
     lines: list[str] = []
     every = measure(tmp_path / "place", tmp_path, ["tep", "bibmon"], ["first_mover", PCA], True, HALVES, lines.append)
     assert [one.error for one in every if one.error] == []
-    assert "bibmon: 2 values of 1 channels are missing" in lines
+    assert "bibmon: 866 values of 3 channels are missing" in lines
     slow = {one.question: one for one in every if one.project == "bibmon" and one.event}
     assert {name: (one.found, one.rank) for name, one in slow.items()} == {"first_mover": (True, 1), PCA: (True, 1)}
     findings = [one for one in every if one.project == "tep"]
