@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
+
+from core.errors import OperationError
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATIONS = (0.001, 366 * 86400.0)  # s
@@ -17,3 +20,11 @@ def seconds_of(text: Any, limits: tuple[float, float] = DURATIONS, legal: str = 
     if not limits[0] <= seconds <= limits[1]:
         raise ValueError(legal)
     return seconds
+
+
+def parse_duration(option: str, text: str) -> timedelta:
+    """The duration that ``text`` means as the value of ``option``. Raises OperationError."""
+    try:
+        return timedelta(seconds=seconds_of(text))
+    except ValueError:
+        raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None

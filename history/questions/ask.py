@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.database import connected, database_errors
-from core.durations import DURATION_LEGAL, seconds_of
+from core.durations import parse_duration
 from core.errors import OperationError
 from core.formatting import wide
 from core.installation import ALL, chosen
@@ -278,11 +278,3 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
         raise OperationError(
             f"{option}: found {text!r}; legal: a time such as 2026-03-09T10:00:00Z, now, or an age such as 10m"
         ) from None
-
-
-def parse_duration(option: str, text: str) -> timedelta:
-    """The duration that ``text`` means as the value of ``option``. Raises OperationError."""
-    try:
-        return timedelta(seconds=seconds_of(text))
-    except ValueError:
-        raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +11,7 @@ import typer
 
 from core.errors import OperationError
 from core.formatting import count
+from core.imports import quick_imports
 from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Threads, Timeout
@@ -21,17 +20,6 @@ if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
 
 _MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
-
-
-@contextmanager
-def _quick_imports() -> Iterator[None]:
-    """Import in the block without collections of garbage, which take a fifth of the time: there is none yet."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def ask(
@@ -65,7 +53,7 @@ def ask(
     timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
-    with _quick_imports():
+    with quick_imports():
         from core.process.scheduling import lower_priority
         from history.questions import ask as questions
         from history.sql import output
@@ -128,28 +116,29 @@ def sql(
     timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
-    with _quick_imports():
+    with quick_imports():
         from core.process.scheduling import lower_priority
-        from history.questions.ask import tables
-        from history.sql import file_output
         from history.sql import output as printed
         from history.sql.session import opened
+
+        if answers:
+            from history.questions.ask import tables
+        if table:
+            from history.sql.own_tables import parse
+        if output is not None:
+            from history.sql import file_output
 
     lower_priority()  # ingest goes first
     form = printed.Form(limit, as_csv, as_json, Console())
     limits = _limits(memory, threads, timeout)
     state = State.current()
-    files = {}
-    if table:
-        from history.sql.own_tables import parse
-
-        files = parse(table)
+    files = parse(table) if table else {}
     if output is not None and (as_csv or as_json):
         raise OperationError("--output cannot be combined with --csv and --json")
     rows = None
     with ExitStack() as stack:
         partial = None if output is None else stack.enter_context(file_output.begun(output))
-        others = tables(state, answers or [], limits)
+        others = tables(state, answers, limits) if answers else {}
         session = stack.enter_context(opened(state, limits, None, None, None, others, files, partial, time_zone))
         if output is not None and partial is not None:
             text = sys.stdin.read() if query is None else query
@@ -163,7 +152,7 @@ def sql(
 
 
 def _limits(memory: str, threads: int, timeout: str) -> Limits:
-    from history.questions.ask import parse_duration
+    from core.durations import parse_duration
     from history.sql.sources.execution import Limits
 
     return Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())

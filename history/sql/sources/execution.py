@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from core.errors import OperationError
+from core.imports import quick_imports
 from core.paths import CHECKOUT
 
 Item = TypeVar("Item")
@@ -162,8 +163,9 @@ class Processes(Executor):
 def _serve(ends: Sequence[int]) -> None:
     """Run calls in this process and in forks of it, a process for each end of a connection, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    for name in _IMPORTED:
-        importlib.import_module(name)
+    with quick_imports():
+        for name in _IMPORTED:
+            importlib.import_module(name)
     connection = _forked(ends)
     while True:
         try:

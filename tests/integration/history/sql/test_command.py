@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import json
 import os
 import pty
@@ -50,6 +51,30 @@ async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
         assert (wrong.returncode, wrong.stdout) == (1, "")
         assert wrong.stderr.startswith("plantlog: ")
         assert "Traceback" not in wrong.stderr
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.slow
+async def test_commands_start_without_what_they_do_not_need(plant: Maintained) -> None:
+    """pyarrow imports pandas where it is installed, which takes as long as everything else; so do its processes."""
+    assert importlib.util.find_spec("pandas")
+    profiled = {"env": environment(plant) | {"PYTHONPROFILEIMPORTTIME": "1"}, "timeout": PATIENCE}
+
+    def imported(*arguments: str) -> set[str]:
+        command = [sys.executable, "-P", "-m", "ops", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, **profiled)
+        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+    def work() -> None:
+        slow = {"pandas.core", "polars", "cryptography", "aiohttp", "asyncua"}
+        read = imported("sql", "SELECT count(*) FROM samples WHERE value > 0")
+        assert "pyarrow.dataset" in read
+        assert not read & (slow | {"rich.progress", "history.questions.ask", "history.sql.own_tables"})
+        whole = ["--from", f"{DAY} 00:00", "--to", f"{NEXT} 23:00"]
+        answered = imported("ask", "gaps_and_coverage", *whole)
+        assert "history.questions.portions" in answered
+        assert not answered & slow
 
     await asyncio.to_thread(work)
 

@@ -1,0 +1,42 @@
+"""Imports of commands: what they do not need is time of their users."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _Without(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Find no module of the name: others look for it after this."""
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+def leave_out(name: str) -> None:
+    """Let this process do without a library that another one imports only because it is installed."""
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Without(name))
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import in the block without collections of garbage, which take a fifth of the time: there is none yet.
+
+    Without pandas, too, which pyarrow imports as soon as it makes a scalar: it takes longer than all others together,
+    and no command has a data frame.
+    """
+    leave_out("pandas")
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
