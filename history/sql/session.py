@@ -23,7 +23,6 @@ from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
 from core.files import folder_lock
 from core.paths import State, temporary_folder
-from history.sql.functions import Functions
 from history.sql.sources.execution import THREADS, Limits
 from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
@@ -47,19 +46,26 @@ class Session:
     """Queries, one at a time."""
 
     def __init__(
-        self, connection: Any, reader: ReaderConnection, failures: list[BaseException], limits: Limits
+        self,
+        connection: Any,
+        reader: ReaderConnection,
+        failures: list[BaseException],
+        limits: Limits,
+        register: Callable[[], None] | None,
     ) -> None:
+        """``register``: makes functions and macros, once a query needs one: they are a quarter of a start's CPU."""
         self._connection = connection
         self._reader = reader
         self._failures = failures
         self._limits = limits
+        self._register = register
         self._ends_at = 0.0
 
     @contextmanager
     def rows(
         self, query: str | Any, parameters: Sequence[Any] = ()
     ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-        """Columns and rows of a query, or of one of :meth:`statements`; of several, of the last.
+        """Columns and rows of a query that is one statement, or of one of :meth:`statements`.
 
         Raises OperationError or DatabaseError.
         """
@@ -130,6 +136,8 @@ class Session:
     @contextmanager
     def _cursor(self, query: str | Any, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
         with self._limited(ends_at):
+            if not isinstance(query, str) and query.type != duckdb.StatementType.SELECT:
+                self._work(self._require_functions)  # else a transaction ends by an error, and a macro takes a name
             yield self._work(self._connection.execute, query, parameters)
 
     @contextmanager
@@ -152,7 +160,7 @@ class Session:
 
         def work() -> None:
             try:
-                done.set_result(call(*arguments))
+                done.set_result(self._with_functions(call, *arguments))
             except BaseException as error:
                 done.set_exception(error)
 
@@ -167,6 +175,21 @@ class Session:
             seconds = f"{self._limits.seconds:g} s"
             raise OperationError(f"the query took longer than {seconds}: {self._limits.advice('--timeout')}")
         return done.result()
+
+    def _with_functions(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Result of a call. What it lacks may be functions that were not registered: then it has done nothing yet."""
+        try:
+            return call(*arguments)
+        except duckdb.CatalogException:
+            if self._register is None:
+                raise
+            self._require_functions()
+            return call(*arguments)
+
+    def _require_functions(self) -> None:
+        if self._register is not None:
+            self._register()
+            self._register = None
 
     def _end(self, done: Future[Any]) -> None:
         self._connection.interrupt()
@@ -243,13 +266,22 @@ def opened(
         except duckdb.Error as error:
             raise OperationError(f"--memory, --threads: {error}") from error
         stack.enter_context(connection)
-        session = Session(connection, reader, scans.failures, limits)
+
+        def register() -> None:
+            from history.sql.functions import Functions  # noqa: PLC0415 (all kernels: few queries need them)
+
+            Functions(reader, source, scans.failures).register(connection)
+            for section in ("texts", "macros"):
+                connection.execute(queries[section])
+
+        session = Session(connection, reader, scans.failures, limits, None if question else register)
         for name, table in own_tables.items():
             connection.register(name, table)
-        Functions(reader, source, scans.failures).register(connection)
-        for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
+        for section in ("settings", "views"):
             connection.execute(queries[section])
         if question is not None:
+            register()
+            connection.execute(queries["ask"])
             connection.execute(question.macro)
         session.add(others, files)
         session.set_zone(time_zone)

@@ -30,7 +30,16 @@ SELECT s.time, s.name, s.value, s.unit, quality(s.status) AS quality, s.status, 
 FROM stored_samples AS s
 WHERE s.name IS NOT NULL;
 
+-- Gaps by channel: one of a whole source is one of each of its channels.
+CREATE VIEW gap_channel AS
+SELECT g.id AS gap_id, c.id AS channel_id, g.source_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at
+FROM gap AS g
+JOIN channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
+WHERE g.to_time IS DISTINCT FROM g.from_time;
+
 -- name: texts
+-- These macros and the next ones are made with the functions, once a query needs one.
+
 -- As PostgreSQL writes a float8: 40, 46.5, 1e+15.
 CREATE MACRO number_text(number) AS
 CASE WHEN abs(number) >= 1e15 AND abs(number) < 1e16
@@ -73,13 +82,6 @@ CREATE MACRO detail_text(detail) AS (
 -- name: macros
 -- What the questions (schema/questions) are made of, some under the names that functions and views have in PostgreSQL.
 -- A parameter patterns is a list of names, in which * stands for any text; NULL: every channel. since <= time < until.
-
--- Gaps by channel: one of a whole source is one of each of its channels.
-CREATE VIEW gap_channel AS
-SELECT g.id AS gap_id, c.id AS channel_id, g.source_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at
-FROM gap AS g
-JOIN channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
-WHERE g.to_time IS DISTINCT FROM g.from_time;
 
 -- The start of the step that a time is in, counted from origin. time_bucket would take ten times as long.
 CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(

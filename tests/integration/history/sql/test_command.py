@@ -71,6 +71,7 @@ async def test_commands_start_without_what_they_do_not_need(plant: Maintained) -
         read = imported("sql", "SELECT count(*) FROM samples WHERE value > 0")
         assert "pyarrow.dataset" in read
         assert not read & (slow | {"rich.progress", "history.questions.ask", "history.sql.own_tables"})
+        assert "history.sql.functions" not in read
         whole = ["--from", f"{DAY} 00:00", "--to", f"{NEXT} 23:00"]
         answered = imported("ask", "gaps_and_coverage", *whole)
         assert "history.questions.portions" in answered

@@ -19,7 +19,7 @@ from schema.question_files import questions
 from tests import docs
 from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY
-from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, rows_of, rows_of_each
+from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, Rows, rows_of, rows_of_each
 
 
 @pytest.mark.slow
@@ -219,3 +219,28 @@ async def test_queries_of_a_question_read_channels_once(
 
     assert await asyncio.to_thread(counts) == [(len(plant.site.plant.ids),)] * 2
     assert read.count(load("sql")["select_described_channel"]) == times
+
+
+async def test_functions_are_there_in_a_transaction_and_keep_their_names(plant: Maintained) -> None:
+    def work() -> None:
+        with opened(plant.site.plant.state, LIMITS) as session:
+
+            def rows(query: str) -> Rows:
+                found = Rows()
+                for statement in session.statements(query):
+                    with session.rows(statement) as (_, of_statement):
+                        found = list(of_statement)
+                return found
+
+            with pytest.raises(OperationError, match="already exists"):
+                rows("CREATE MACRO unit_of(name) AS name")
+            assert rows("BEGIN; CREATE TABLE mine AS SELECT 'a/b' AS name; SELECT unit_of(name) FROM mine") == [("a",)]
+            [(ids,)] = rows("COMMIT; SELECT channel_ids(['*']) FROM mine")
+            assert ids
+
+    await asyncio.to_thread(work)
+
+
+async def test_functions_are_made_for_the_first_query_that_needs_one(plant: Maintained) -> None:
+    queries = ("SELECT 1", "SELECT unit_of('a/b')", "SELECT len(channel_ids(['*'])) > 0", "SELECT unit_of('c/d')")
+    assert await rows_of_each(plant, *queries) == [[(1,)], [("a",)], [(True,)], [("c",)]]
