@@ -59,11 +59,11 @@ async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
 async def test_commands_start_without_what_they_do_not_need(plant: Maintained) -> None:
     """pyarrow imports pandas where it is installed, which takes as long as everything else; so do its processes."""
     assert importlib.util.find_spec("pandas")
-    profiled = {"env": environment(plant) | {"PYTHONPROFILEIMPORTTIME": "1"}, "timeout": PATIENCE}
+    profiled = environment(plant) | {"PYTHONPROFILEIMPORTTIME": "1"}
 
     def imported(*arguments: str) -> set[str]:
         command = [sys.executable, "-P", "-m", "ops", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, **profiled)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=profiled, timeout=PATIENCE)
         return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
     def work() -> None:
