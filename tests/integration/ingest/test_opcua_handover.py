@@ -278,6 +278,7 @@ async def test_dead_transferred_subscriptions_are_recreated(
         async with collecting(server.address, tags, tmp_path / "pki", spool=first, **options) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
+            await first.until(lambda: values(first) == server.written)  # else the server publishes the rest to second
         second = MemoryAppender(first.notes)
         async with collecting(server.address, tags, tmp_path / "pki", spool=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
