@@ -200,6 +200,19 @@ def authority_pem(plant: Plant, state: Path) -> str:
     return ca_file(state / "pki").read_text()
 
 
+def cluster_member(pki: Path, folder: Path) -> str:
+    """Write a new certificate with its key, and the CA that members of a cluster trust, to a folder."""
+    member, authority = folder / "member.pem", pki / "cluster"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        member.unlink(missing_ok=True)
+        own_certificate.ensure(authority, (), own_certificate.machine_names(), member, of_client=True)
+        write_atomically(folder / "ca.crt", ca_file(authority).read_bytes())
+    except OSError as error:
+        raise OperationError(f"cannot write {folder}: {error.strerror}") from error
+    return "\n".join([*_server("member", member), *_server("CA of the cluster", folder / "ca.crt")])
+
+
 def fault(plant: Plant) -> str | None:
     """Fault of the certificate in [tls]; None: there is none."""
     file = plant.tls.certificate_file

@@ -8,12 +8,19 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.addresses import OPCUA_PORT, reachable
+from core.addresses import OPCUA_PORT, is_loopback, reachable
 from core.config import certificate_files, modbus_tls, repositories
 from core.config.addresses import modbus_address, node_address, push_address
 from core.config.base import fields_of
 from core.config.explain import FieldFault, shown
-from core.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
+from core.config.model import (
+    ArchiveOptions,
+    BackupOptions,
+    NotifyOptions,
+    QuestionsOptions,
+    RetentionOptions,
+    TlsOptions,
+)
 from core.config.sources import (
     INTEGERS,
     STRINGS,
@@ -45,6 +52,27 @@ def in_options(options: object) -> Iterator[FieldFault]:
         yield from repositories.in_archive(options)
     if isinstance(options, TlsOptions):
         yield from certificate_files.incomplete(options, "certificate_file", "key_file")
+    if isinstance(options, QuestionsOptions):
+        yield from _in_questions(options)
+
+
+def _in_questions(options: QuestionsOptions) -> Iterator[FieldFault]:
+    files = {name: getattr(options, name) for name in ("ca_file", "certificate_file", "key_file")}
+    if options.cluster is None or options.cluster.startswith("tcp:"):
+        for name, file in files.items():
+            if file is not None:
+                yield name, shown(file), "no value without cluster = tls://HOST:PORT"
+    else:
+        for name, file in files.items():
+            if file is None:
+                yield name, "nothing", f"a file of the cluster's certificates, for {shown(options.cluster)}"
+    if options.cluster is None:
+        return
+    if not reachable(options.cluster):
+        yield "cluster", shown(options.cluster), "a host, and a port from 1 to 65535"
+    elif options.cluster.startswith("tcp:") and not is_loopback(urlsplit(options.cluster).hostname or ""):
+        legal = "tls://, or tcp:// on loopback: a cluster runs what anybody who reaches it sends"
+        yield "cluster", shown(options.cluster), legal
 
 
 def in_source(source: Source) -> Iterator[FieldFault]:

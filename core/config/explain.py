@@ -33,6 +33,7 @@ _PATTERNS = {
     "s3_endpoint": "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com",
     "s3_region": "a region, as in eu-central-1",
     "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
+    "cluster": "the address of Dask's scheduler as in tls://scheduler:8786",
     "channel": "letters, digits and . _ % -, separated by slashes, as in north/boiler1/level, at most 255 characters",
     "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
     "host": "an address or host name of this machine, as in 127.0.0.1",
@@ -197,7 +198,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 _OWN_PATTERNS = (
-    *("host", "index", "location", "member", "no_data", "repository", "s3_endpoint", "s3_region"),
+    *("cluster", "host", "index", "location", "member", "no_data", "repository", "s3_endpoint", "s3_region"),
     *("smtp", "url", "webhook"),
 )
 

@@ -245,6 +245,21 @@ class ArchiveOptions(Frozen):
     """S3: the CA certificates that the service's certificate is verified with. Not set: those of the system."""
 
 
+class QuestionsOptions(Frozen):
+    """Computation of questions (`plantlog ask`, `sql`, viewer, notebooks) by a cluster of Dask, whose workers read the
+    archive. Without `cluster`, this machine computes them."""
+
+    cluster: Annotated[str, Field(pattern=r"^(tls|tcp)://[^/@\s]+:[0-9]{1,5}$")] | None = None
+    """The address of the scheduler, `tls://HOST:PORT`. Its members run what anybody who reaches them sends, so
+    `tcp://`, without certificates, is legal on loopback only."""
+    ca_file: Path | None = None
+    """The CA of the cluster. Members are those with a certificate of it, whatever their names: use no other CA."""
+    certificate_file: Path | None = None
+    """This machine's certificate as a client of the cluster, PEM."""
+    key_file: Path | None = None
+    """Its private key, PEM, without a password; may be the same file."""
+
+
 class RedundancyOptions(Frozen):
     """A redundant pair: two machines with the same sources and one database, of which one writes at any time. Without
     `member` the appliance is alone."""
@@ -316,6 +331,7 @@ class Plant(Frozen):
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
     backup: BackupOptions = BackupOptions()
     archive: ArchiveOptions = ArchiveOptions()
+    questions: QuestionsOptions = QuestionsOptions()
     redundancy: RedundancyOptions = RedundancyOptions()
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None

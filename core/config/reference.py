@@ -74,6 +74,7 @@ EXAMPLES: Mapping[str, Any] = {
     "certificate_file": "pki/server.crt",
     "client_certificate_file": "pki/client.crt",
     "client_key_file": "secrets/client_key.pem",
+    "cluster": "tls://scheduler:8786",
     "compression": "packed",
     "disk_budget": "200 GiB",
     "key_file": "secrets/key",

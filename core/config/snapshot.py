@@ -20,13 +20,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from core.config.files import digest, named_files
 from core.config.model import Plant
+from core.config.options import FOLDER, numbers, path_of
 from core.config.processes import split
 from core.config.sources import ModbusTag, OpcuaTag, PushTag, Source, SourceKind
 from core.errors import OperationError
 from core.files import write_atomically
 from core.timestamps import now_us
 
-FOLDER = "config"
 _HISTORY = 20
 _NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
 _ALL_KINDS: Collection[SourceKind] = ("modbus", "opcua", "push")
@@ -67,7 +67,9 @@ class Snapshot(BaseModel):
     def named_files(self) -> Iterator[Path]:
         """Secret and certificate files that options name."""
         plant = self.plant
-        return named_files(*plant.sources, plant.viewer, plant.tls, plant.backup, plant.archive, plant.notify)
+        return named_files(
+            *plant.sources, plant.viewer, plant.tls, plant.backup, plant.archive, plant.questions, plant.notify
+        )
 
 
 def save(
@@ -79,10 +81,10 @@ def save(
     """
     folder = state / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = _numbers(folder)
+    known = numbers(folder)
     versions = dict(sorted(versions.items()))
     channels = {source.name: len(source.tags) for source in plant.sources}
-    before = _read(folder, numbers[-1], ()) if numbers else None
+    before = _read(folder, known[-1], ()) if known else None
     processes_before = (
         {} if before is None else {source.name: before.process(source.name) for source in before.plant.sources}
     )
@@ -98,19 +100,19 @@ def save(
         processes=processes,
     )
     lines = list(_lines(snapshot))
-    unchanged = _unchanged(_path(folder, numbers[-1]), lines) if numbers else None
+    unchanged = _unchanged(path_of(folder, known[-1]), lines) if known else None
     if unchanged is not None:
         return snapshot.model_copy(update=unchanged)
-    head = {"number": numbers[-1] + 1 if numbers else 1, "since": now_us()}
-    write_atomically(_path(folder, head["number"]), "\n".join([json.dumps(head), *lines, ""]))
-    for old in numbers[: -(_HISTORY - 1)]:
-        _path(folder, old).unlink()
+    head = {"number": known[-1] + 1 if known else 1, "since": now_us()}
+    write_atomically(path_of(folder, head["number"]), "\n".join([json.dumps(head), *lines, ""]))
+    for old in known[: -(_HISTORY - 1)]:
+        path_of(folder, old).unlink()
     return snapshot.model_copy(update=head)
 
 
 def latest_number(state: Path) -> int | None:
     """The number of the configuration that is in force; None before the first ``up``."""
-    return max(_numbers(state / FOLDER), default=None)
+    return max(numbers(state / FOLDER), default=None)
 
 
 def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL_KINDS, process: int | None = None) -> Snapshot | None:
@@ -124,7 +126,7 @@ def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL_KINDS, process:
         return None
     snapshot = _read(state / FOLDER, number, tags_of, process)
     if snapshot is None:
-        path = _path(state / FOLDER, number)
+        path = path_of(state / FOLDER, number)
         raise OperationError(f"{path} was not written by this version of plantlog: run `plantlog up`")
     return snapshot
 
@@ -140,7 +142,7 @@ def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL_KINDS) ->
 def history(state: Path) -> Iterator[Snapshot]:
     """Readable snapshots, newest first."""
     folder = state / FOLDER
-    for number in reversed(_numbers(folder)):
+    for number in reversed(numbers(folder)):
         if (snapshot := _read(folder, number)) is not None:
             yield snapshot
 
@@ -173,7 +175,7 @@ def _read(
 ) -> Snapshot | None:
     """The snapshot of a number; None: it can't be read, as one of another version of plantlog."""
     try:
-        with _path(folder, number).open() as file:
+        with path_of(folder, number).open() as file:
             content = json.loads(file.readline()) | json.loads(file.readline())
             for source in content["plant"]["sources"]:
                 tags, kind = file.readline(), source["kind"]
@@ -182,11 +184,3 @@ def _read(
         return Snapshot.model_validate(content)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"{number:06}.json"

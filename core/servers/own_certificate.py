@@ -53,11 +53,13 @@ def ensure(
     more: Collection[str] = (),
     file: Path | None = None,
     days: int | None = None,
+    *,
+    of_client: bool = False,
 ) -> None:
     """Make CA and certificate if there are none, or if the certificate ends soon or lacks a ``required`` name.
 
     ``more``: names that a new one has besides; ``file``: another one than :func:`server_file`; ``days``: another
-    validity. Raises SourceError, and OSError.
+    validity; ``of_client``: a new one is a client's, too. Raises SourceError, and OSError.
     """
     file = file or server_file(pki)
     required = {_canonical(name) for name in required} - {*WILDCARDS}
@@ -65,7 +67,7 @@ def ensure(
         return
     with folder_lock(pki / "tls"):
         if not _is_valid(file, pki, required):  # another process may have made one meanwhile
-            _issue(file, pki, required | {_canonical(name) for name in more}, days or _DAYS)
+            _issue(file, pki, required | {_canonical(name) for name in more}, days or _DAYS, of_client=of_client)
 
 
 def adopt(pki: Path, certificate: Path, key: Path) -> None:
@@ -127,16 +129,16 @@ def _is_valid(file: Path, pki: Path, required: Collection[str]) -> bool:
     )
 
 
-def _issue(file: Path, pki: Path, names: Collection[str], days: int) -> None:
+def _issue(file: Path, pki: Path, names: Collection[str], days: int, *, of_client: bool) -> None:
     ca, ca_key = _authority(pki)
     key = ec.generate_private_key(ec.SECP256R1())
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if of_client else ())]
     certificate = (
         _builder("plantlog", ca.subject, key.public_key(), days)
         .add_extension(x509.SubjectAlternativeName(list(_alternatives(names))), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(of_authority=False), critical=True)
-        .add_extension(usage, critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
             critical=False,

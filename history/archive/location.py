@@ -13,7 +13,8 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ _S3 = "s3://"
 _CHUNK = 8 * 1024**2  # bytes
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
+_ATTEMPTS = 5  # of a request that the storage throttles, within 15 s
 _CANCEL_SECONDS = 10.0
 _PROBES = 4  # of whether the storage answers, in the time that it may take
 
@@ -36,7 +38,7 @@ _PROBES = 4  # of whether the storage answers, in the time that it may take
 class S3Options:
     """Options to reach S3-compatible storage."""
 
-    access_key: str
+    access_key: str  # empty: those of the environment, as of other programs: AWS_ACCESS_KEY_ID, ~/.aws/credentials
     secret_key: str
     endpoint: str  # HOST or HOST:PORT, by HTTPS
     region: str = "us-east-1"
@@ -60,9 +62,10 @@ def is_bucket(name: str) -> bool:
 class Location:
     """Files by their paths from the archive's root, with ``/``. Every failure is an OperationError that names it."""
 
-    def __init__(self, name: str, filesystem: Any, folder: Path | None) -> None:
+    def __init__(self, name: str, filesystem: Any, folder: Path | None, s3: S3Options | None = None) -> None:
         """``folder``: where it is a folder of this machine."""
         self.name = name
+        self._s3 = s3
         self._files = filesystem
         self._folder = None if folder is None else FolderFiles(folder)
 
@@ -78,20 +81,25 @@ class Location:
             if s3 is None:
                 raise OperationError(f"archive {name}: S3 requires an endpoint and a key")
             filesystem = pafs.S3FileSystem(
-                access_key=s3.access_key,
-                secret_key=s3.secret_key,
+                access_key=s3.access_key or None,
+                secret_key=s3.secret_key or None,
                 endpoint_override=s3.endpoint,
                 region=s3.region,
                 tls_ca_file_path=s3.ca_file or None,
                 force_virtual_addressing=s3.host_style,
                 connect_timeout=_CONNECT_SECONDS,
                 request_timeout=_REQUEST_SECONDS,
+                retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
             )
-            return cls(name, pafs.SubTreeFileSystem(name.removeprefix(_S3), filesystem), None)
+            return cls(name, pafs.SubTreeFileSystem(name.removeprefix(_S3), filesystem), None, s3)
         folder = Path(name)
         if not folder.is_dir():  # not created: it may be a disk that is not mounted
             raise OperationError(f"archive {name}: no such folder; create it, or mount what it is on")
         return cls(name, pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), folder)
+
+    def elsewhere(self) -> tuple[Callable[..., Location], tuple[Any, ...]]:
+        """Call that opens it on another machine, with the credentials and the CA certificates of that machine."""
+        return at_worker, (self.name, self._s3 and replace(self._s3, access_key="", secret_key="", ca_file=""))
 
     @contextmanager
     def failures(self, path: str = "") -> Iterator[None]:
@@ -192,6 +200,12 @@ class Location:
                 self._folder.clear(path)
             elif self._files.get_file_info(path).type == pafs.FileType.Directory:
                 self._files.delete_dir(path)
+
+
+@cache  # its connections are used again
+def at_worker(name: str, s3: S3Options | None) -> Location:
+    """The location that a task of another machine names. ``AWS_CA_BUNDLE``: file of CA certificates."""
+    return Location.at(name, s3 and replace(s3, ca_file=os.environ.get("AWS_CA_BUNDLE", "")))
 
 
 _Returned = TypeVar("_Returned")

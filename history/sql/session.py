@@ -243,7 +243,7 @@ def opened(
     scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
-        executors = executor or limits.executor(), ThreadPoolExecutor(THREADS)
+        executors = executor or limits.executor(state.root), ThreadPoolExecutor(THREADS)
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
         with database_errors():

@@ -97,12 +97,23 @@ def certificate(
     pem: Annotated[
         bool, typer.Option("--pem", help="Print the certificate of plantlog's CA only, for clients to trust.")
     ] = False,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write ca.crt and member.pem, for scheduler, workers and clients of a cluster that computes "
+            "questions. Only for engineers.",
+        ),
+    ] = None,
 ) -> None:
     """Show the certificate of plantlog's own servers (HTTPS), and the CA that clients have to trust."""
     from core.config.snapshot import plant_in_force
     from ops import certificates
 
     state = State.current().root
+    if cluster is not None:
+        typer.echo(certificates.cluster_member(state / "pki", cluster))
+        return
     text_of = certificates.authority_pem if pem else certificates.server_certificate
     typer.echo(text_of(plant_in_force(state, tags_of=()), state), nl=not pem)
 

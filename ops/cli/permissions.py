@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **_roles(_ENGINEER, "admin spool", "export", "accept-database", "retry", "replay"),
     **_roles(_ENGINEER, "admin database", "monitor", "node", "switchover", "remove"),
     **_roles(_ENGINEER, "admin service", "install", "uninstall"),
+    **_roles(_ENGINEER, "admin certificate", "--cluster"),
     **_roles(_MACHINES, "admin", "service run", "backup rehearse", "init", "prepare"),
     **_roles(_ENGINEER, "lab", "simulator", "chaos"),
 }

@@ -101,7 +101,7 @@ class Service:
     def _paths(self) -> Iterator[Path]:
         """Paths that it reads and writes, where they really lie."""
         plant = self.plant
-        named = named_files(*plant.sources, plant.viewer, plant.backup, plant.archive, plant.notify)
+        named = named_files(*plant.sources, plant.viewer, plant.backup, plant.archive, plant.questions, plant.notify)
         venv = self.checkout / ".venv"
         paths = (self.checkout, venv, venv / "bin" / "python", self.state, self.config, *named)
         for path in (*paths, *(path for _, path in self._writable())):

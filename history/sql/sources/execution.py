@@ -22,9 +22,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from core.config.options import table_in_force
 from core.errors import OperationError
 from core.imports import quick_imports
 from core.paths import CHECKOUT
@@ -61,8 +63,15 @@ class Limits:
         """Advice on what to do where a limit does not suffice."""
         return f"{self.narrow}, or raise {option}" if self.are_options else self.narrow
 
-    def executor(self) -> Executor:
-        """Executor that uses as many processors: processes, or threads of this one."""
+    def executor(self, state: Path) -> Executor:
+        """Executor that uses as many processors: processes, or threads of this one; or the cluster of a state folder's
+        configuration.
+        """
+        options = table_in_force(state, "questions")
+        if "cluster" in options:
+            from history.sql.sources.cluster import Cluster  # noqa: PLC0415
+
+            return Cluster(options, self.seconds)
         return Processes(self.threads) if self.threads > 1 else ThreadPoolExecutor(THREADS)
 
 
@@ -170,7 +179,7 @@ def _serve(ends: Sequence[int]) -> None:
     while True:
         try:
             call = connection.recv()
-            connection.send(_answer(call))
+            connection.send(answer_of(call))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 
@@ -199,7 +208,8 @@ def _wait(forks: Sequence[int], *_: Any) -> None:
     os._exit(0)
 
 
-def _answer(call: Callable[[], Any]) -> tuple[bool, Any]:
+def answer_of(call: Callable[[], Any]) -> tuple[bool, Any]:
+    """Whether a call returns, and what; else the error, which can be pickled."""
     try:
         return True, call()
     except OperationError as error:

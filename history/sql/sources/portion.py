@@ -56,6 +56,11 @@ class SamplePortion:
     names: Sequence[str]  # which of ``value`` and ``status`` are needed
     in_parts: bool  # whether they may be read as some samples of one channel; else channels are whole
 
+    @property
+    def n_others(self) -> int:
+        """Samples that are not read in the archive only."""
+        return sum(len(samples.time) for samples in self.others)
+
     def read(self) -> Iterator[Samples]:
         """The samples by channel and time, some at a time."""
         rows = (rows for day in self.stored for rows in day.read(self.names))

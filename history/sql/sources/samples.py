@@ -29,6 +29,7 @@ from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.reading.day_samples import DaySamples
 from history.sql.kernels.columns import as_arrow, by_portion
+from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import THREADS, in_order
 from history.sql.sources.portion import ArchivedDay, Day, Kernel, SamplePortion, compute, forget_footers, split_days
 from history.sql.sources.reader import ReaderConnection
@@ -48,6 +49,7 @@ SAMPLES = pa.schema(
 Result = TypeVar("Result")
 _TABLES = ("samples_raw", "samples_packed")
 _VALUES = ("value", "status")
+_SENT = 200_000  # samples of the database, 4 MB, that are sent to a cluster with what it reads in the archive
 
 
 class SampleSource:
@@ -61,6 +63,7 @@ class SampleSource:
         """
         self._reader = reader
         self._executor = executor
+        self._cluster = executor if isinstance(executor, Cluster) else None
         self._threads = threads
         self._at_a_time = max(at_a_time, THREADS)
         self.days = ArchivedDays(state.root)
@@ -101,12 +104,16 @@ class SampleSource:
         days = self._placed(scan, Meanings([]), hours_within(in_database, *within), in_database)
         waiting = self._portions(days, within, names, in_parts=in_parts)
         first = list(islice(waiting, 2))
+        is_single = len(first) == 1  # it takes longer to be sent
 
         def submit(portion: SamplePortion) -> Future[list[Result]]:
-            is_sent = len(first) > 1 and portion.stored  # a single one takes longer to be sent
-            return (self._executor if is_sent else self._threads).submit(compute, kernel, portion)
+            is_here = is_single or not portion.stored or (self._cluster and portion.n_others > _SENT)
+            return (self._threads if is_here else self._executor).submit(compute, kernel, portion)
 
-        results = in_order(submit, chain(first, waiting), self._at_a_time)
+        at_a_time = self._at_a_time
+        if self._cluster and not is_single and any(portion.stored for portion in first):
+            at_a_time = max(at_a_time, self._cluster.at_a_time())
+        results = in_order(submit, chain(first, waiting), at_a_time)
         yield from chain.from_iterable(results)
         self._require_kept(days)
 

@@ -31,12 +31,12 @@ from ops.deployment import Deployment
 _COLLECTORS = {"collector-opcua", "collector-modbus", "collector-push"}
 # Tables, and options, that no settings have: they are in the database, or followed by those who use them.
 _ELSEWHERE = {
-    *("storage", "sealing", "retention", "backup", "archive"),
+    *("storage", "sealing", "retention", "backup", "archive", "questions"),
     *("push max_body", "push max_lines", "viewer url"),
 }
 _TEXTS = (
     *("other", "/srv/other", "https://other.example:8443", "other.example:25", "tls", "host", "packed", "high"),
-    *("a@other.example", "127.0.0.2"),
+    *("a@other.example", "127.0.0.2", "tls://other.example:8786"),
 )
 
 

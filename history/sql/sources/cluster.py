@@ -1,0 +1,174 @@
+"""Executor of a cluster of Dask: its workers read the archive themselves, and only results come back.
+
+A task is a call as bytes. Locations of archives in it have no credentials: each worker uses its own. Scheduler and
+workers have to have the code of this process, which each task is compared with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import pickle
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from core.errors import OperationError
+from core.paths import CHECKOUT, plantlog_version
+from history.archive.location import Location
+from history.sql.sources.execution import answer_of
+from history.sql.sources.portion import forget_footers
+
+Result = TypeVar("Result")
+_CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
+_CODE = ("core", "history", "schema")  # rooms that tasks need
+
+
+class Cluster(Executor):
+    """Workers of a cluster. It connects when something is submitted."""
+
+    def __init__(self, options: Mapping[str, str], seconds: float) -> None:
+        """``options``: those of ``[questions]``; ``seconds``: that connecting may take, if it is so little."""
+        self.name = f"[questions] cluster {options['cluster']}"
+        self._options = options
+        self._seconds = min(seconds, _CONNECT_SECONDS)
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._threads = 0  # of all workers
+        self._closed = False
+
+    def at_a_time(self) -> int:
+        """Tasks that keep all workers busy. Raises OperationError."""
+        self._connected()
+        return 2 * self._threads
+
+    def submit(self, call: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
+        """Call on a worker, with arguments that can be pickled. It and the result raise OperationError."""
+        client = self._connected()
+        work = self._result(client, _packed(partial(call, *arguments, **options)))
+        return asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Disconnect: the cluster drops what has not begun, and the results of what runs."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):  # the scheduler is away
+                client.close(_CLOSE_SECONDS)
+
+    async def _result(self, client: Any, task: bytes) -> Any:
+        remote = client.submit(run, task, build(), client.id, pure=False)
+        try:
+            worker, done, result = await remote
+        except asyncio.CancelledError:
+            remote.cancel()
+            raise
+        except BaseException as error:
+            raise self._problem(error) from error
+        if done:
+            return result
+        if isinstance(result, OperationError):
+            raise OperationError(f"{result} (worker {worker} of {self.name})")
+        raise result
+
+    def _problem(self, error: BaseException) -> OperationError:
+        from distributed import KilledWorker  # noqa: PLC0415
+
+        if isinstance(error, KilledWorker):
+            text = f"{error.allowed_failures + 1} workers ended while they computed the same, perhaps because memory "
+            return OperationError(f"{self.name}: {text}was short: narrow the question, or give workers more memory")
+        if isinstance(error, ImportError | AttributeError) or "deserialization" in f"{error}":
+            text = "scheduler and workers need plantlog as it is here"
+            return OperationError(f"{self.name}: {text}, which is {build()}: {_line(error)}")
+        return OperationError(f"{self.name}: {_line(error)}: ask again")
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise OperationError(f"{self.name}: the question has ended")
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> Any:
+        try:
+            from distributed import Client  # noqa: PLC0415 (takes 0.5 s)
+            from distributed.security import Security  # noqa: PLC0415
+        except ImportError as error:
+            remedy = "pip install --require-hashes -r requirements-analysis.lock"
+            raise OperationError(f"{self.name} needs Dask, which is not installed here: {remedy}") from error
+        address = self._options["cluster"]
+        try:
+            security = Security(
+                require_encryption=address.startswith("tls:"),
+                tls_ca_file=self._options.get("ca_file"),
+                tls_client_cert=self._options.get("certificate_file"),
+                tls_client_key=self._options.get("key_file"),
+            )
+            client = Client(address, timeout=self._seconds, security=security, set_as_default=False, name="plantlog")
+        except Exception as error:
+            raise OperationError(f"{self.name} can't be reached: {_line(error)}") from error
+        try:
+            client.wait_for_workers(1, self._seconds)
+            self._threads = sum(client.nthreads().values())
+        except Exception as error:
+            client.close(_CLOSE_SECONDS)
+            raise OperationError(f"{self.name} has no workers: start `dask worker {address}`") from error
+        return client
+
+
+@cache
+def build() -> str:
+    """What computes: the versions of plantlog, its code, and the libraries that results depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(path for room in _CODE for path in (CHECKOUT / room).rglob("*.py")):
+        digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + path.read_bytes())
+    python = ".".join(platform.python_version_tuple()[:2])
+    libraries = f"Python {python}, numpy {np.__version__}, pyarrow {pa.__version__}"
+    return f"plantlog {plantlog_version()}, code {digest.hexdigest()[:12]}, {libraries}"
+
+
+_question = ""  # the last one that a task was of
+
+
+def run(task: bytes, client_build: str, question: str) -> tuple[str, bool, Any]:
+    """Run a task on a worker: its address, whether the task is done, and the result or the error."""
+    from distributed import get_worker  # noqa: PLC0415
+
+    global _question  # noqa: PLW0603
+    address = str(get_worker().address)
+    if build() != client_build:
+        error = f"another version of plantlog: found {build()}; legal: that of this machine, {client_build}"
+        return address, False, OperationError(error)
+    if question != _question:  # files may be others since the last one
+        _question = question
+        forget_footers()
+    return address, *answer_of(partial(_call, task))
+
+
+def _call(task: bytes) -> Any:
+    return pickle.loads(task)()
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        return value.elsewhere() if isinstance(value, Location) else NotImplemented
+
+
+def _packed(call: Callable[[], Any]) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(call)
+    return buffer.getvalue()
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{error or type(error).__name__}".split())

@@ -1,0 +1,306 @@
+"""Questions on a cluster: a scheduler and workers of Dask over TLS, and an archive in S3-compatible storage."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
+from history.archive.location import Location
+from history.sql.sources import portion
+from history.sql.sources.cluster import Cluster, _packed, build
+from tests import dask_cluster, repository_servers
+from tests.config_in_force import activate
+from tests.dask_cluster import DaskCluster
+from tests.database import Database, prepared
+from tests.integration.history.archive.test_s3 import NAME, options_of
+from tests.integration.history.questions.answers import LIMITS, assert_same
+from tests.integration.history.questions.recorded_plant import recorded_plant
+from tests.integration.history.questions.test_over_archive import _OPTIONS, _record_next_day, ask
+from tests.repository_servers import Peer
+from tests.throttling_store import throttling
+from tests.waiting import PATIENCE, until_sync
+
+pytestmark = [
+    pytest.mark.skipif(repository_servers.missing() != "", reason=repository_servers.missing()),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # each of its processes imports for seconds where a machine is busy
+]
+
+_ARCHIVE = """
+[archive]
+location = "{location}"
+key_file = "{options.key_file}"
+s3_endpoint = "{options.s3_endpoint}"
+ca_file = "{options.ca_file}"
+"""
+_TABLE = "[questions]\n"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    folder = tmp_path_factory.mktemp("store")
+    with repository_servers.running(repository_servers.s3(folder / "server", folder / "files")) as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def here(server: str, template: str, store: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    """State folder of a plant whose first day is only in the store. This machine computes its questions."""
+    folder = tmp_path_factory.mktemp("plant")
+    with prepared(server, template, "day_in_store", partial(_record, folder=folder, store=store)):
+        yield State(folder / "state")
+
+
+async def _record(database: Database, folder: Path, store: Peer) -> None:
+    async with recorded_plant(database, folder) as (maintenance, recording):
+        config = folder / "plant.toml"
+        text = config.read_text().replace(f'[archive]\nlocation = "{folder / "archive"}"\n', "")
+        config.write_text(text + _ARCHIVE.format(location=NAME, options=store.options(Path("/dev/null"))))
+        activate(folder / "state", config)
+        await maintenance.owner.execute("UPDATE plant.installation SET archive_location = $1", NAME)
+        assert (await maintenance.job()).outcome == "ok"
+        assert await maintenance.drop() == ["chunk"]
+        await _record_next_day(recording)
+
+
+@pytest.fixture(scope="module")
+def credentials(store: Peer) -> dict[str, str]:
+    """Environment of a worker that can read the store."""
+    s3 = options_of(store)
+    return {
+        "AWS_ACCESS_KEY_ID": s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
+        "AWS_CA_BUNDLE": s3.ca_file,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(credentials: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with dask_cluster.running(tmp_path_factory.mktemp("cluster"), credentials) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def many_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portion, "_AT_A_TIME", 2000)
+
+
+@pytest.fixture(scope="module")
+def expected(here: State) -> list[dict[str, Any]]:
+    """Rows of stuck_sensors as this machine computes them."""
+    return ask(here, "stuck_sensors", {})[0]
+
+
+def on(cluster: DaskCluster, here: State, folder: Path, endpoint: str | None = None) -> State:
+    """State folder of the same plant, whose questions a cluster computes. ``endpoint``: another one of the store."""
+    shutil.copytree(here.root, folder / "state")
+    text = (here.root.parent / "plant.toml").read_text()
+    if endpoint is not None:
+        text = re.sub('s3_endpoint = ".*"', f's3_endpoint = "{endpoint}"', text)
+    options = "".join(f'{name} = "{value}"\n' for name, value in cluster.options.items())
+    (folder / "plant.toml").write_text(f"{text}{_TABLE}{options}")
+    shutil.copy(here.root.parent / "tags.csv", folder / "tags.csv")
+    activate(folder / "state", folder / "plant.toml")
+    return State(folder / "state")
+
+
+def process_number(_: int) -> int:
+    return os.getpid()
+
+
+def at_portion(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
+    """Call ``act`` with the number of each portion that is submitted, from 1 on, before that."""
+    submit, numbers = Cluster.submit, count(1)
+
+    def submitting(cluster: Cluster, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if call is portion.compute:
+            act(next(numbers))
+        return submit(cluster, call, *arguments, **options)
+
+    monkeypatch.setattr(Cluster, "submit", submitting)
+
+
+def test_answers_are_the_same(
+    here: State, cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, submitted = on(cluster, here, tmp_path), list[int]()
+    at_portion(monkeypatch, submitted.append)
+    for name in ("stuck_sensors", "correlation", "first_mover", "aggregates"):
+        before = len(submitted)
+        rows, _ = ask(there, name, _OPTIONS.get(name, {}))
+        assert len(submitted) > before
+        assert_same(rows, ask(here, name, _OPTIONS.get(name, {}))[0])
+    until_sync(lambda: cluster.tasks() == 0)
+
+
+def test_tasks_go_to_all_workers(cluster: DaskCluster) -> None:
+    executor = Cluster(cluster.options, PATIENCE)
+    futures = [executor.submit(process_number, i) for i in range(20)]
+    assert {future.result(PATIENCE) for future in futures} == {process.pid for process in cluster.processes[1:]}
+    executor.shutdown()
+
+
+def test_tasks_have_no_credentials(store: Peer) -> None:
+    s3 = options_of(store)
+    task = _packed(partial(print, Location.at(NAME, s3)))
+    assert s3.endpoint.encode() in task
+    for secret in (s3.access_key, s3.secret_key):
+        assert secret.encode() not in task
+        assert secret.encode() in pickle.dumps(Location.at(NAME, s3))
+
+
+def test_worker_and_then_scheduler_that_end(
+    here: State,
+    expected: list[dict[str, Any]],
+    credentials: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portion, "_AT_A_TIME", 500)
+    with dask_cluster.running(tmp_path / "cluster", credentials) as cluster:
+        there = on(cluster, here, tmp_path)
+        scheduler, worker, _ = cluster.processes
+        at_portion(monkeypatch, lambda n: worker.kill() if n == 3 else None)
+        assert_same(ask(there, "stuck_sensors", {})[0], expected)
+        assert worker.wait() == -signal.SIGKILL
+        at_portion(monkeypatch, lambda n: scheduler.kill() if n == 3 else None)
+        with pytest.raises(OperationError, match=rf"\[questions\] cluster {cluster.address}.*ask again"):
+            ask(there, "stuck_sensors", {})
+        assert scheduler.wait() == -signal.SIGKILL
+        with pytest.raises(OperationError, match=rf"\[questions\] cluster {cluster.address} can't be reached"):
+            ask(there, "stuck_sensors", {}, limits=replace(LIMITS, seconds=5))
+
+
+def test_worker_that_does_not_answer(
+    here: State,
+    expected: list[dict[str, Any]],
+    credentials: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_scheduler = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "15s"}
+    with dask_cluster.running(tmp_path / "cluster", credentials, of_scheduler=of_scheduler) as cluster:
+        there = on(cluster, here, tmp_path)
+        worker = cluster.processes[1]
+        at_portion(monkeypatch, lambda n: worker.send_signal(signal.SIGSTOP) if n == 2 else None)
+        assert_same(ask(there, "stuck_sensors", {})[0], expected)
+
+
+def test_time_limit_and_ctrl_c_drop_the_tasks(here: State, cluster: DaskCluster, tmp_path: Path) -> None:
+    there = on(cluster, here, tmp_path)
+    with stopped(cluster):
+        with pytest.raises(OperationError, match="took longer than 10 s"):
+            ask(there, "stuck_sensors", {}, limits=replace(LIMITS, seconds=10))
+        until_sync(lambda: cluster.tasks() == 0)
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from core.paths import State; from history.sql.sources import portion\n"
+            "from tests.integration.history.questions.test_over_archive import ask\n"
+            "portion._AT_A_TIME = 2000; ask(State(Path(sys.argv[1])), 'stuck_sensors', {})"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", code, there.root], cwd=CHECKOUT, stderr=subprocess.PIPE
+        ) as command:
+            until_sync(lambda: cluster.tasks() > 0, show=command.poll)
+            command.send_signal(signal.SIGINT)
+            _, text = command.communicate()
+            assert b"KeyboardInterrupt" in text
+        until_sync(lambda: cluster.tasks() == 0)
+
+
+@contextmanager
+def stopped(cluster: DaskCluster) -> Iterator[None]:
+    """The workers do nothing in the block."""
+    for worker in cluster.processes[1:]:
+        worker.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in cluster.processes[1:]:
+            worker.send_signal(signal.SIGCONT)
+
+
+def test_store_that_throttles_or_lacks_a_file(
+    here: State, expected: list[dict[str, Any]], cluster: DaskCluster, store: Peer, tmp_path: Path
+) -> None:
+    certificate, key = (Path(store.command[store.command.index(option) + 1]) for option in ("--cert", "--key"))
+    for times in (2, 1000):
+        with throttling(store.port, certificate, key, "/samples/", times) as endpoint:
+            there = on(cluster, here, tmp_path / str(times), endpoint)
+            if times == 2:
+                assert_same(ask(there, "stuck_sensors", {})[0], expected)
+                continue
+            of_worker = rf"\(worker tls://\S+ of \[questions\] cluster {cluster.address}\)"
+            with pytest.raises(OperationError, match=rf"archive {NAME}: samples/.*(?i:slow.?down).*{of_worker}"):
+                ask(there, "stuck_sensors", {})
+    [file] = store.files.glob("plantlog/archive/samples/*/*/*.parquet")
+    there = on(cluster, here, tmp_path)
+    file.rename(file.with_suffix(".away"))
+    try:
+        with pytest.raises(
+            OperationError, match=rf"archive {NAME}: samples/.* is missing, .*restore the file {of_worker}"
+        ):
+            ask(there, "stuck_sensors", {})
+    finally:
+        file.with_suffix(".away").rename(file)
+
+
+def test_cluster_that_can_not_compute(here: State, credentials: dict[str, str], tmp_path: Path) -> None:
+    with dask_cluster.running(tmp_path / "cluster", credentials, workers=0) as cluster:
+        there = on(cluster, here, tmp_path)
+        name = rf"\[questions\] cluster {cluster.address}"
+
+        def fails(text: str, state: State = there, seconds: float = LIMITS.seconds) -> None:
+            with pytest.raises(OperationError, match=text):
+                ask(state, "stuck_sensors", {}, limits=replace(LIMITS, seconds=seconds))
+
+        fails(f"{name} has no workers: start `dask worker", seconds=3)
+
+        other = tmp_path / "checkout"
+        for room in ("core", "history", "schema"):
+            shutil.copytree(CHECKOUT / room, other / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(CHECKOUT / "pyproject.toml", other)
+        with (other / "history" / "sql" / "kernels" / "runs.py").open("a") as file:
+            file.write("# another version\n")
+        worker = cluster.work(other)
+        fails(rf"another version of plantlog: found plantlog \S+, code \w+.*; legal: .*{build()} \(worker .*{name}")
+        worker.kill()
+        until_sync(lambda: cluster.count() == 0)
+
+        worker = cluster.work(AWS_SECRET_ACCESS_KEY="another")
+        fails(rf"archive {NAME}: .*\(worker .*{name}")
+        strangers = DaskCluster(tmp_path / "strangers", cluster.port)
+        strangers.make_certificates()
+        fails(f"{name} can't be reached", on(strangers, here, tmp_path / "strangers"), 3)
+
+
+def test_cluster_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(OperationError, match=r"cluster tls://a:1 needs Dask, .*-r requirements-analysis\.lock"):
+        Cluster({"cluster": "tls://a:1"}, 1).submit(int)
+
+
+def test_dask_is_not_imported_without_a_cluster(here: State) -> None:
+    code = (
+        "import sys; from pathlib import Path; from core.paths import State\n"
+        "from tests.integration.history.questions.test_over_archive import ask\n"
+        "ask(State(Path(sys.argv[1])), 'stuck_sensors', {}); sys.exit('distributed' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, here.root], cwd=CHECKOUT, check=True)
