@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import asyncpg
 from rich.console import Console
@@ -27,6 +28,9 @@ from core.paths import State
 from history.questions.request import Request, prepare
 from history.sql.sources.execution import Limits
 from schema.question_files import Question, questions
+
+if TYPE_CHECKING:
+    from history.questions.drawing import Drawing
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)
@@ -157,11 +161,16 @@ def answer(
     options: Mapping[str, str],
     installation: str = ALL,
     limits: Limits = _LIMITS,
+    plot: Path | None = None,
 ) -> tuple[Any, str]:
     """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`ask`.
 
-    ``options``: of :func:`parse_options`.
+    ``options``: of :func:`parse_options`. ``plot``: a file to draw it in, if it has rows.
     """
+    if plot is not None:
+        from history.questions.drawing import require_format  # noqa: PLC0415
+
+        require_format(plot)
     now = datetime.now(UTC)
     if "times" in options:
         if not time_range.is_empty:
@@ -189,7 +198,22 @@ def answer(
 
         with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor) as session:
             table = session.table("FROM answer")
-            return table, portions.notes(session, request)
+            notes = portions.notes(session, request)
+            if plot is not None and table.num_rows:
+                _draw(portions.drawing(session, _title(question, request)), plot)
+            return table, notes
+
+
+def _title(question: Question, request: Request) -> str:
+    since, until = (request.values[name] for name in ("since", "until"))
+    return f"{question.name}: {since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _draw(drawing: Drawing, path: Path) -> None:
+    try:
+        drawing.write(path)
+    except OSError as error:
+        raise OperationError(f"--plot: {path} can't be written: {error.strerror}") from error
 
 
 def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
 
 from core.formatting import count, names_text
 from core.paths import State
+from history.questions.drawing import POINTS, Drawing, named_channels
 from history.questions.request import Request
 from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.execution import Limits
@@ -25,6 +29,7 @@ from schema.question_files import Question
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
 _MAX_NAMES = 5  # that an answer without rows lists
+_WINDOWS = "CREATE TEMP TABLE windows AS SELECT unnest($1::TIMESTAMPTZ[]) AS since, unnest($2::TIMESTAMPTZ[]) AS until"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda channel: channel[0],
     "unit": lambda channel: channel[1],
@@ -37,7 +42,8 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 def answer_session(
     state: State, request: Request, limits: Limits, executor: Executor | None = None
 ) -> Iterator[Session]:
-    """A session in which the answer is the table ``answer``, and ``notes`` has lines for people about it.
+    """A session in which the answer is the table ``answer``, ``notes`` has lines for people about it, and ``windows``
+    the interval that it is about, behind that which it is compared with.
 
     Raises OperationError or DatabaseError.
     """
@@ -52,7 +58,23 @@ def answer_session(
         session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
         lines = [*request.notes(), *_judgements(session)]
         session.execute("CREATE TEMP TABLE notes AS SELECT unnest($1::TEXT[]) AS line", [lines], ends)
+        session.execute(_WINDOWS, list(zip(*request.windows, strict=True)), ends)
         yield session
+
+
+def drawing(session: Session, title: str) -> Drawing:
+    """What is drawn of the answer: the channels that it names, in the interval and in what it is compared with."""
+    rows = session.table("FROM answer")
+    with session.rows("FROM windows") as (_, edges):
+        windows = [(since, until) for since, until in edges]
+    names, _ = named_channels(rows)
+    queries = load("duckdb")
+    curves, gaps = list[Any](), list[Any]()
+    for since, until in windows:
+        step = max(1, (until - since) // timedelta(microseconds=POINTS))
+        curves.append(session.table(queries["select_curves"], [names, since, until, step]))
+        gaps.append(session.table(queries["select_gaps_of_curves"], [names, since, until]))
+    return Drawing(title, rows, pa.concat_tables(curves), pa.concat_tables(gaps), windows)
 
 
 def notes(session: Session, request: Request) -> str:

@@ -76,6 +76,17 @@ class Request:
         if lengths:
             yield ", ".join(lengths)
 
+    @property
+    def windows(self) -> list[tuple[datetime, datetime]]:
+        """What the answer is learned from or compared with, if anything is, and the interval that it is about."""
+        since, until = self.values["since"], self.values["until"]
+        reference = self.values.get("reference")
+        begin, end = reference if isinstance(reference, list) else (min(self.first, since), since)
+        if "before_since" in self.values:
+            begin = self.values["before_since"] or since - (until - since)
+            end = self.values.get("before_until") or min(begin + (until - since), since)
+        return [*([(begin, end)] if begin < end else []), (since, until)]
+
     def parameter_values(self) -> dict[str, Any]:
         """Values as the question's SQL has them: false alarms are shared by the channels."""
         values = dict(self.values)

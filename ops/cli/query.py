@@ -45,6 +45,12 @@ def ask(
         ),
     ] = "all",
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the channels of the rows, too: .png or .svg; needs requirements-analysis.lock."
+        ),
+    ] = None,
     limit: Limit = 40,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
@@ -69,7 +75,9 @@ def ask(
     time_range = questions.TimeRange(since, until, at, around)
     limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
-    table, note = questions.answer(State.current(), question, time_range, channel or [], options, installation, limits)
+    table, note = questions.answer(
+        State.current(), question, time_range, channel or [], options, installation, limits, plot
+    )
     answer = output.Answer.of_table(table, note)
     if (as_json or as_csv) and note:
         typer.echo(note, err=True)

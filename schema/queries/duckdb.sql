@@ -262,6 +262,23 @@ LEFT JOIN (SELECT DISTINCT channel_id
 LEFT JOIN (SELECT DISTINCT channel_id
            FROM intervals_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
 
+-- name: select_curves
+-- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing.
+SELECT c.name, c.unit, make_timestamptz(b.begins) AS time, b.min, b.avg, b.max
+FROM (SELECT s.channel_id, epoch_us(s.time) // $4::BIGINT * $4::BIGINT AS begins, min(s.value) AS min,
+             avg(s.value) AS avg, max(s.value) AS max
+      FROM good_samples($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS s
+      GROUP BY ALL) AS b
+JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = b.channel_id
+ORDER BY c.name, b.begins;
+
+-- name: select_gaps_of_curves
+-- Gaps of channels $1 (patterns) that overlap $2 <= time < $3, as a chart shows them.
+SELECT c.name, g.from_time, g.to_time, g.reason, g.backfilled
+FROM chart_gaps($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS g
+JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = g.channel_id
+ORDER BY c.name, g.from_time;
+
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The
 -- joins of the questions stay as they are written: what is on the right is kept in memory.

@@ -19,6 +19,7 @@ from core.installation import ALL
 from core.paths import State
 from history.questions import portions
 from history.questions.ask import TimeRange, answer
+from history.questions.drawing import marks_of, named_channels
 from history.questions.request import Request
 from history.sql.session import Session
 from history.sql.sources.execution import Limits
@@ -186,3 +187,38 @@ def test_duckdb_writes_numbers_as_postgresql_does() -> None:
         connection.execute(load("duckdb")["texts"])
         rows = [connection.execute("SELECT number_text(?::DOUBLE)", [number]).fetchone() for number in numbers]
     assert " ".join(row[0] for row in rows if row) == f"{expected} 1.5e+300"
+
+
+_WITHOUT_TIMES = {
+    "correlation",
+    "gaps_and_coverage",
+    "oscillation",
+    "what_changed",
+}  # rows are about all of the interval
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
+    for name, question in questions().items():
+        path = tmp_path / f"{name}.svg"
+        table, _ = answer(archived, question, _RANGE, [], _OPTIONS.get(name, {}), limits=LIMITS, plot=path)
+        drawing = path.read_text()
+        channels, _ = named_channels(table)
+        assert channels, name
+        for channel in channels:
+            assert f"<!-- {channel}" in drawing, f"{name} does not draw {channel}"
+        assert bool(list(marks_of(table, at(4800)))) == (name not in _WITHOUT_TIMES), name
+
+
+@pytest.mark.slow
+def test_answer_without_rows_is_not_drawn(archived: State, tmp_path: Path) -> None:
+    span, path = ("--from", _RANGE.since, "--to", _RANGE.until), tmp_path / "drawn.png"
+    result = plantlog(archived.root, "ask", "excursions", *span, "--sigmas", "1e9", "--plot", path)
+    assert (result.code, path.exists()) == (0, False), result.err
+    assert "no rows" in result.out
+    result = plantlog(archived.root, "ask", "stuck_sensors", *span, "--plot", path)
+    assert (result.code, path.read_bytes()[:4]) == (0, b"\x89PNG"), result.err
+    result = plantlog(archived.root, "ask", "stuck_sensors", *span, "--plot", tmp_path / "drawn.pdf")
+    assert (result.code, result.out) == (1, "")
+    assert "legal: a file that ends with .png or .svg" in result.err

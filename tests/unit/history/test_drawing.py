@@ -1,0 +1,133 @@
+"""Drawings of answers: what is marked by the kinds of columns, and what a figure shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.errors import OperationError
+from history.codec.row_groups import TIME
+from history.questions import drawing
+from history.questions.drawing import Drawing, Mark, marks_of, named_channels, require_format
+
+START = datetime(2026, 3, 9, 10, tzinfo=UTC)
+END = START + timedelta(hours=1)
+
+
+def at(minute: float) -> datetime:
+    return START + timedelta(minutes=minute)
+
+
+def rows(**columns: tuple[Any, list[Any]]) -> Any:
+    return pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+
+
+def curves(*names: str, since: datetime = START) -> Any:
+    minutes = [since + timedelta(minutes=i) for i in range(60)]
+    values = np.sin(np.arange(60))
+    parts = [
+        pa.table(
+            {
+                **{"name": pa.array([name] * 60), "unit": pa.array(["bar"] * 60), "time": pa.array(minutes, TIME)},
+                **{"min": values - 0.1, "avg": values, "max": values + 0.1},
+            }
+        )
+        for name in names
+    ]
+    return pa.concat_tables(parts)
+
+
+def gaps(*intervals: tuple[str, datetime, datetime | None, bool]) -> Any:
+    names = ("name", "from_time", "to_time", "backfilled")
+    kinds = (pa.string(), TIME, TIME, pa.bool_())
+    columns = list(zip(*intervals, strict=True)) or [()] * 4
+    return pa.table({n: pa.array(column, kind) for n, kind, column in zip(names, kinds, columns, strict=True)})
+
+
+def test_two_times_are_an_interval_where_the_second_one_is_an_end() -> None:
+    answer = rows(
+        channel=(pa.string(), ["a", "b"]),
+        copy_from=(TIME, [at(1), at(2)]),
+        copy_to=(TIME, [at(3), None]),
+        peak_at=(TIME, [at(4), None]),
+        score=(pa.float64(), [2.0, 1.0]),
+    )
+    assert list(marks_of(answer, END)) == [Mark("a", at(1), at(3)), Mark("a", at(4)), Mark("b", at(2), END)]
+    moments = rows(channel=(pa.string(), ["a"]), first_at=(TIME, [at(1)]), last_at=(TIME, [at(3)]))
+    assert list(marks_of(moments, END)) == [Mark("a", at(1)), Mark("a", at(3))]
+    ended = rows(unit=(pa.string(), ["u"]), departed_at=(TIME, [None]), returned_at=(TIME, [None]))
+    assert not list(marks_of(ended, END)), "a row that only has a note marks nothing"
+
+
+def test_all_channels_that_a_row_names_are_marked() -> None:
+    names = pa.list_(pa.string())
+    answer = rows(channel=(pa.string(), ["a", None]), partners=(names, [["b", "c"], None]), time=(TIME, [at(1), at(2)]))
+    assert named_channels(answer) == (["a", "b", "c"], [])
+    assert [(mark.channel, mark.begin) for mark in marks_of(answer, END)] == [
+        *(("a", at(1)), ("b", at(1)), ("c", at(1))),
+        (None, at(2)),
+    ]
+    many = rows(channel=(pa.string(), [f"c{i}" for i in range(11)]))
+    assert [len(part) for part in named_channels(many)] == [drawing.MAX_CHANNELS, 3]
+
+
+def test_value_at_a_time_is_a_point() -> None:
+    before = (TIME, [at(0.5)])
+    answer = rows(channel=(pa.string(), ["a"]), time=(TIME, [at(1)]), value=(pa.float64(), [4.0]), before_time=before)
+    assert list(marks_of(answer, END)) == [Mark("a", at(1), None, 4.0)]
+    kinds = (pa.string(), ["total", "minimum"])
+    both = rows(
+        channel=(pa.string(), ["a", "a"]), time=(TIME, [at(1)] * 2), aggregate=kinds, value=(pa.float64(), [9e9, 4.0])
+    )
+    assert [mark.value for mark in marks_of(both, END)] == [4.0], "a sum has another scale"
+
+
+def test_figure_has_a_panel_for_each_channel_and_breaks_at_gaps() -> None:
+    answer = rows(
+        channel=(pa.string(), ["a", "b"]), moved_at=(TIME, [at(20), at(30)]), times_limit=(pa.float64(), [9.5, 3.0])
+    )
+    recorded = gaps(("a", at(10), at(15), False), ("b", at(40), None, False), ("b", at(5), at(6), True))
+    figure = Drawing("q", answer, curves("a", "b"), recorded, [(START, END)]).figure()
+    first, second = figure.axes
+    assert [axes.get_title("left") for axes in (first, second)] == [
+        "a [bar]   times limit 9.5",
+        "b [bar]   times limit 3",
+    ]
+    curve = first.get_lines()[0].get_ydata()
+    assert np.flatnonzero(np.isnan(curve)).tolist() == [11], "behind the sample of minute 10"
+    assert len(curve) == 61
+    assert [len(axes.patches) for axes in (first, second)] == [1, 1], "a backfilled gap is none"
+
+
+@pytest.mark.parametrize(("before", "columns"), [(timedelta(), 1), (timedelta(hours=20), 2)])
+def test_reference_that_is_far_away_has_an_axis_of_its_own(before: timedelta, columns: int) -> None:
+    answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
+    reference = START - before - timedelta(hours=1), START - before
+    both = pa.concat_tables([curves("a", since=reference[0]), curves("a")])
+    figure = Drawing("q", answer, both, gaps(), [reference, (START, END)]).figure()
+    assert len(figure.axes) == columns
+
+
+def test_answer_without_channels_or_samples_is_drawn(tmp_path: Path) -> None:
+    nothing = curves("a").slice(0, 0)
+    for answer in (rows(time=(TIME, [at(5)])), rows(channel=(pa.string(), ["a"]), time=(TIME, [at(5)]))):
+        for suffix, head in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+            path = tmp_path / f"drawn{suffix}"
+            Drawing("q", answer, nothing, gaps(), [(START, END)]).write(path)
+            assert path.read_bytes().startswith(head)
+
+
+def test_wrong_file_and_missing_library_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperationError, match=r"--plot: found '.*x\.pdf'; legal: a file that ends with \.png or \.svg"):
+        require_format(tmp_path / "x.pdf")
+    with pytest.raises(OperationError, match="legal: a file in a folder that exists"):
+        require_format(tmp_path / "none" / "x.png")
+    require_format(tmp_path / "x.png")
+    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    with pytest.raises(OperationError, match=r"pip install --require-hashes -r requirements-analysis\.lock"):
+        require_format(tmp_path / "x.png")
