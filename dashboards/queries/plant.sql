@@ -56,13 +56,13 @@ unavailable AS (
 -- each counted once, with its newest gap.
 parts_and_gaps AS (
     SELECT p.unit, p.channels, 0 AS missing, NULL::timestamptz AS from_time, NULL::timestamptz AS to_time,
-           NULL::text AS reason, 0 AS alarms, NULL::int AS rank
+           NULL::text AS reason, 0 AS active, 0 AS unacknowledged, NULL::int AS rank
     FROM parts AS p
     UNION ALL
     SELECT p.unit, 0, CASE WHEN g.to_time IS NULL
                             AND row_number() OVER (PARTITION BY p.unit, p.source_id, g.to_time IS NULL
                                                    ORDER BY g.from_time DESC) = 1
-                           THEN p.channels ELSE 0 END, g.from_time, g.to_time, g.reason, 0, NULL
+                           THEN p.channels ELSE 0 END, g.from_time, g.to_time, g.reason, 0, 0, NULL
     FROM gaps AS g
     JOIN parts AS p ON p.source_id = g.source_id
     WHERE g.channel_id IS NULL
@@ -71,13 +71,14 @@ parts_and_gaps AS (
            CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM unavailable AS w)
                  AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL ORDER BY g.from_time DESC) = 1
                 THEN 1 ELSE 0 END,
-           g.from_time, g.to_time, g.reason, 0, NULL
+           g.from_time, g.to_time, g.reason, 0, 0, NULL
     FROM gaps AS g
     JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
       AND $__installationFilter(c.source_id)
     UNION ALL
-    SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
+    SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, a.active::int, (a.state LIKE '%unacknowledged%')::int,
+           CASE WHEN a.active THEN a.priority_rank END
     FROM plant.alarm_active AS a
     WHERE $__installationFilter(a.source_id)
 ),
@@ -92,8 +93,8 @@ beginnings AS (
 ),
 -- Outages: gaps that begin together count once, whatever the number of channels (begins_outage).
 units AS (
-    SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
-           min(t.rank) AS rank,
+    SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.active) AS active,
+           sum(t.unacknowledged) AS unacknowledged, min(t.rank) AS rank,
            -- The reason why most channels have no data now, and when that began last: both of one open gap.
            (array_agg(t.reason ORDER BY t.for_this_reason DESC, t.from_time DESC)
             FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS reason,
@@ -114,13 +115,13 @@ plants AS (
 SELECT u.unit AS "Unit",
        CASE WHEN u.rank <= 2 THEN 'alarm'
             WHEN u.missing >= u.channels THEN 'no data' WHEN u.missing > 0 THEN 'partly'
-            WHEN u.alarms > 0 THEN 'warning' ELSE 'good' END AS "State",
-       u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "No data",
+            WHEN u.active > 0 THEN 'warning' WHEN u.unacknowledged > 0 THEN 'unacknowledged' ELSE 'good' END AS "State",
+       u.active AS "Active", u.unacknowledged AS "Unacknowledged", u.channels AS "Channels", u.missing AS "No data",
        u.outages AS "Outages",
        u.reason AS "Reason", u.since AS "Since", l.names AS "Plant"
 FROM units AS u
 LEFT JOIN plants AS l ON l.unit = u.unit
-ORDER BY u.rank, u.missing = 0, u.unit
+ORDER BY u.rank, u.missing = 0, u.unacknowledged = 0, u.unit
 LIMIT 1000;
 
 -- name: key_values

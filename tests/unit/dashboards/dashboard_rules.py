@@ -20,6 +20,7 @@ _LEAST_WIDTH = 60
 _PER_LETTER, _PADDING = 6.6, 14  # pixels of a heading
 _TIMES = {"Time", "Since", "Started", "From", "To", "Until", "Sealed at", "Day", "Latest sample"}
 _TEXTS = {"Reason", "Detail", "Address", "Text", "Why", "Deferred jobs", "Description"}
+_WORDS = {*_TEXTS, "Threshold"}  # of text, for which Grafana has no width
 _TABLE_WIDTH = 930  # of 24 columns, in a window of 1,280 pixels beside Grafana's menu
 
 
@@ -178,8 +179,8 @@ def texts_are_in_sight(dashboard: Json) -> Iterator[str]:
 
 
 def _width(panel: Json, column: str) -> tuple[int, bool]:
-    """Width of a column, in pixels: by its name, else that of a time or a number; and whether it is fixed, or grows."""
-    width, fixed = (165 if column in _TIMES else 92), True
+    """Width of a column, in pixels: by its name, else that of its type; and whether it is fixed, or grows."""
+    width, fixed = (_LEAST_WIDTH, False) if column in _WORDS else (165 if column in _TIMES else 92, True)
     for matcher, what, properties in _overrides(panel):
         named = matcher == "byName" and what == column
         if named or (matcher == "byRegexp" and what != "/.*/" and re.fullmatch(what.strip("/"), column)):

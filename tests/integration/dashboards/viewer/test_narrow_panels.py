@@ -54,11 +54,9 @@ async () => {
   const { barGauge } = await import("/panels/values.js");
   const { table } = await import("/panels/table.js");
   const panel = { options: {}, fieldConfig: { defaults: {}, overrides: [] } };
-  const fields = ["Unit", "State", "Alarms", "Channels", "No data", "Outages", "Reason", "Since"].map((name, at) => ({
-    name,
-    type: at > 1 && at < 6 ? "number" : "string",
-  }));
-  const row = ["tankfarm-plc/tank2", "partly", 1, 17, 4, 3, "disconnected", "2026-01-01 10:00:00"];
+  const names = ["Unit", "State", "Active", "Unacknowledged", "Channels", "No data", "Outages", "Reason", "Since"];
+  const fields = names.map((name, at) => ({ name, type: at > 1 && at < 7 ? "number" : "string" }));
+  const row = ["tankfarm-plc/tank2", "partly", 1, 1, 17, 4, 3, "disconnected", "2026-01-01 10:00:00"];
   const bar = [{ name: "Channel", type: "string" }, { name: "% of range", type: "number" }];
   const name = "boilerhouse/boiler1/feedwater_pressure  40.07 bar";
   const context = { range: {}, chosen: {}, variables: {} };

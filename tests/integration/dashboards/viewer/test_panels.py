@@ -146,9 +146,27 @@ async def test_alarm_of_a_name_of_one_part_is_of_its_unit(owner: asyncpg.Connect
     values = _VALUES | {"area": ["siren"], "unit": ["siren"]}
     sql, parameters = expand(queries("plant")["units"], values, _OVER)
     (unit,) = await owner.fetch(sql, *parameters)
-    assert (unit["Unit"], unit["State"], unit["Alarms"]) == ("siren", "alarm", 1)
+    assert (unit["Unit"], unit["State"], unit["Active"], unit["Unacknowledged"]) == ("siren", "alarm", 1, 1)
     sql, parameters = expand(queries("unit")["alarms"], values, _OVER)
     assert await owner.fetchval(sql, *parameters) == 1
+
+
+async def test_units_count_alarms_as_the_whole_plant_does(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "plc")
+    await add_channels(owner, [1, 2], "a/unit{}/level")
+    await owner.execute(_ALARM, NOW)
+    await owner.execute(
+        "UPDATE plant.alarm SET channel_id = 2, state = 'return_to_normal_unacknowledged', active = false"
+    )
+    values = _VALUES | {"area": ["a"]}
+    sql, parameters = expand(queries("plant")["alarms_now"], values, _OVER)
+    now = await owner.fetchrow(sql, *parameters)
+    assert now is not None
+    sql, parameters = expand(queries("plant")["units"], values, _OVER)
+    units = await owner.fetch(sql, *parameters)
+    assert [(unit["Unit"], unit["State"]) for unit in units] == [("a/unit2", "unacknowledged"), ("a/unit1", "good")]
+    assert [sum(unit[kind] for unit in units) for kind in ("Active", "Unacknowledged")] == [0, 1]
+    assert (now["Active"], now["Unacknowledged"]) == (0, 1)
 
 
 async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -> None:
