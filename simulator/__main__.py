@@ -22,6 +22,7 @@ from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.plants import LoadPlant, ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
+from simulator.scenarios import SECONDS as SCENARIO_SECONDS
 from simulator.tags import SimPlant
 from simulator.truth import MAX_BYTES
 
@@ -138,20 +139,32 @@ def _arguments() -> argparse.ArgumentParser:
     compare_parser.add_argument("--to", dest="to_us", type=int, help="end, likewise; default: 5 s ago")
     compare_parser.add_argument("--json", action="store_true", help="print JSON")
     compare_parser.set_defaults(run=lambda arguments: asyncio.run(_compare(arguments)))
-    fault = commands.add_parser("fault", help="inject a fault")
-    fault.add_argument("target", help="opcua, the name of a device, or the name of a channel")
-    fault.add_argument("fault", choices=KINDS, help="; ".join(f"{kind}: {rule.what}" for kind, rule in RULES.items()))
-    fault.add_argument("--seconds", type=float, default=SECONDS, help="duration; default: %(default)g")
-    fault.add_argument("--value", type=lambda text: float(int(text, 0)) if text[:2] == "0x" else float(text),
-                       help="status code, exception code, or seconds; see the fault")  # fmt: skip
-    fault.add_argument(
+    _add_controls(commands, scenarios)
+    return parser
+
+
+def _add_controls(commands: argparse._SubParsersAction[argparse.ArgumentParser], scenarios: str) -> None:
+    """What a simulator that runs is told to do."""
+    control = argparse.ArgumentParser(add_help=False)
+    control.add_argument(
         "--control-port",
         type=int,
         default=_CONTROL_PORT,
         help="control port of the simulator; default: that of the appliance in the state folder (%(default)s)",
     )
+    fault = commands.add_parser("fault", parents=[control], help="inject a fault")
+    fault.add_argument("target", help="opcua, the name of a device, or the name of a channel")
+    fault.add_argument("fault", choices=KINDS, help="; ".join(f"{kind}: {rule.what}" for kind, rule in RULES.items()))
+    fault.add_argument("--seconds", type=float, default=SECONDS, help="duration; default: %(default)g")
+    fault.add_argument("--value", type=lambda text: float(int(text, 0)) if text[:2] == "0x" else float(text),
+                       help="status code, exception code, or seconds; see the fault")  # fmt: skip
     fault.set_defaults(run=_fault)
-    return parser
+    scenario = commands.add_parser(
+        "scenario", parents=[control], help="let a scenario happen in the demo plant, for questions to find it"
+    )
+    scenario.add_argument("scenario", choices=SCENARIOS, help=scenarios)
+    scenario.add_argument("--seconds", type=float, default=SCENARIO_SECONDS, help="duration; default: %(default)g")
+    scenario.set_defaults(run=_scenario)
 
 
 def _plant(arguments: argparse.Namespace) -> SimPlant:
@@ -240,16 +253,19 @@ async def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _fault(arguments: argparse.Namespace) -> None:
-    payload = {
-        "target": arguments.target,
-        "fault": arguments.fault,
-        "seconds": arguments.seconds,
-        "value": arguments.value,
-    }
+    names = ("target", "fault", "seconds", "value")
+    _control(arguments.control_port, "fault", {name: getattr(arguments, name) for name in names})
+
+
+def _scenario(arguments: argparse.Namespace) -> None:
+    payload = {"scenario": arguments.scenario, "seconds": arguments.seconds}
+    _control(arguments.control_port, "scenario", payload)
+
+
+def _control(port: int, path: str, payload: dict[str, object]) -> None:
+    """Post to a simulator that runs, and print its answer. Raises OperationError."""
     request = urllib.request.Request(
-        f"http://127.0.0.1:{arguments.control_port}/fault",
-        json.dumps(payload).encode(),
-        {"Content-Type": "application/json"},
+        f"http://127.0.0.1:{port}/{path}", json.dumps(payload).encode(), {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
@@ -257,7 +273,7 @@ def _fault(arguments: argparse.Namespace) -> None:
     except urllib.error.HTTPError as error:
         raise OperationError(json.loads(error.read())["error"]) from None
     except urllib.error.URLError as error:
-        raise OperationError(f"no simulator answers on port {arguments.control_port}: {error.reason}") from None
+        raise OperationError(f"no simulator answers on port {port}: {error.reason}") from None
 
 
 if __name__ == "__main__":

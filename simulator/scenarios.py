@@ -1,10 +1,11 @@
-"""Scenarios: plant failures for an investigator to find, each starting at a plant time."""
+"""Scenarios: plant failures for an investigator to find, each between two plant times."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from simulator.demo import STEP, DemoPlant
 
 _DEFAULT_START = 60.0  # s after the start
 _READINGS_PER_SECOND = round(1 / STEP)  # readings
-_REPLAY_SECONDS = 120.0  # s of recorded readings to replay
+_REPLAYED = round(120 / STEP)  # recorded readings to replay, one for each step
+SECONDS = 300.0  # default duration of one that begins now
 
 # scenario → affected tag, description
 SCENARIOS = {
@@ -34,18 +36,22 @@ _SENSORS = {  # scenario → tag with a wrong sensor
     "dropout": "boilerhouse/boiler2/steam_flow",
     "hidden-setpoint": "boilerhouse/boiler1/pressure",
 }
+_PROCESS = {  # scenario → signal and its value
+    "leak": ("tank2/leak", 40.0),
+    "hidden-setpoint": ("boiler1/pressure_sp", 46.0),
+}
+_TRIPPED = {"pump-trip": 3}  # scenario → tank
 
 
 @dataclass(slots=True)
 class Scenario:
-    """A scenario that starts at ``start`` (s of plant time)."""
+    """A scenario from ``start`` to ``end`` (s of plant time)."""
 
     name: str
     start: float
-    recorded: deque[float] = field(
-        default_factory=lambda: deque(maxlen=round(_REPLAY_SECONDS / STEP))
-    )  # one reading per step
+    end: float = math.inf
     started: bool = False
+    before: float = math.nan  # of the signal that it changes
 
 
 def parse(text: str) -> Scenario:
@@ -61,10 +67,34 @@ class ScenarioPlant(DemoPlant):
 
     def __init__(self, seed: int, scenarios: list[Scenario]) -> None:
         self._scenarios: list[Scenario] = []
+        self._recorded = {name: deque[float](maxlen=_REPLAYED) for name in _SENSORS}  # readings while all is well
+        self._overrides: dict[int, float] = {}  # tag → sensor reading
+        self._sensors: dict[str, int] = {}  # scenario → tag
         super().__init__(seed)
         self._scenarios = scenarios
-        self._index = {tag.name: i for i, tag in enumerate(self.tags)}
-        self._overrides: dict[int, float] = {}  # tag → sensor reading
+        index = {tag.name: i for i, tag in enumerate(self.tags)}
+        self._sensors = {name: index[tag] for name, tag in _SENSORS.items()}
+
+    def begin(self, name: str, seconds: float) -> None:
+        """Let a scenario happen from now on, for some seconds of plant time. Raises OperationError."""
+        if name not in SCENARIOS:
+            raise OperationError(f"scenario: found {name!r}; legal: {', '.join(SCENARIOS)}")
+        if not (isinstance(seconds, int | float) and 0 < seconds <= 86_400):
+            raise OperationError(f"seconds: found {seconds!r}; legal: above 0, to 86400")
+        for same in self.active():
+            if same.name == name:
+                same.end = self.time + seconds
+                return
+        self._scenarios.append(Scenario(name, self.time, self.time + seconds))
+
+    def active(self) -> list[Scenario]:
+        """The scenarios that happen now."""
+        return [scenario for scenario in self._scenarios if scenario.start <= self.time < scenario.end]
+
+    def clear(self) -> None:
+        """End those that happen now."""
+        for scenario in self.active():
+            scenario.end = self.time
 
     def numbers(self) -> NDArray[np.float64]:
         """Sensor readings (n,)."""
@@ -75,46 +105,53 @@ class ScenarioPlant(DemoPlant):
 
     def _advance(self) -> None:
         """One step, with the effects of the scenarios on process and sensors."""
-        started = [s for s in self._scenarios if self.time >= s.start]
-        for scenario in started:
-            if scenario.name == "leak":
-                self.v["tank2/leak"] = 40.0
-            elif scenario.name == "pump-trip":
-                self.tripped.add(3)
-            elif scenario.name == "hidden-setpoint":
-                self.v["boiler1/pressure_sp"] = 46.0
+        for scenario in [one for one in self._scenarios if self.time >= one.end]:
+            self._scenarios.remove(scenario)
+            self._end(scenario)
+        for scenario in self.active():
+            if changed := _PROCESS.get(scenario.name):
+                signal, value = changed
+                if math.isnan(scenario.before):
+                    scenario.before = self.v[signal]
+                self.v[signal] = value
+            elif tank := _TRIPPED.get(scenario.name):
+                self.tripped.add(tank)
         super()._advance()
-        if not self._scenarios:
-            return
-        true = super().numbers()
-        for scenario in self._scenarios:
-            if scenario.name in _SENSORS:
-                i = self._index[_SENSORS[scenario.name]]
-                if self.time < scenario.start:
-                    scenario.recorded.append(float(true[i]))
-                else:
-                    self._overrides[i] = _reading(scenario, float(true[i]), self.time - scenario.start)
+        readings = super().numbers()
+        happening = {scenario.name: scenario for scenario in self.active()}
+        for name, i in self._sensors.items():
+            if name not in happening:
+                self._recorded[name].append(float(readings[i]))
+            else:
+                self._overrides[i] = self._reading(happening[name], float(readings[i]))
 
+    def _end(self, scenario: Scenario) -> None:
+        """Let process and sensor be as before."""
+        if not math.isnan(scenario.before):
+            self.v[_PROCESS[scenario.name][0]] = scenario.before
+        self.tripped.discard(_TRIPPED.get(scenario.name, -1))
+        self._overrides.pop(self._sensors.get(scenario.name, -1), None)
 
-def _reading(scenario: Scenario, true: float, since: float) -> float:
-    """The sensor reading ``since`` seconds after the start of the scenario."""
-    if not scenario.started:
-        scenario.started = True
-        for _ in range(
-            len(scenario.recorded) % _READINGS_PER_SECOND
-        ):  # whole seconds: clients reading once per second get equal readings
-            scenario.recorded.popleft()
-        if not scenario.recorded:
-            scenario.recorded.append(true)
-    match scenario.name:
-        case "stuck":
-            return scenario.recorded[-1]
-        case "drift":
-            return true + 0.05 * since
-        case "spike":
-            return 100.0 if since % 30 < 1 else true
-        case "dropout":
-            return 0.0 if since % 60 < 5 else true
-        case _:  # hidden-setpoint replays the recording in a loop
-            scenario.recorded.rotate(-1)
-            return scenario.recorded[-1]
+    def _reading(self, scenario: Scenario, true: float) -> float:
+        """What the sensor of a scenario shows."""
+        recorded, since = self._recorded[scenario.name], self.time - scenario.start
+        if not scenario.started:
+            scenario.started = True
+            for _ in range(
+                len(recorded) % _READINGS_PER_SECOND
+            ):  # whole seconds: clients reading once per second get equal readings
+                recorded.popleft()
+            if not recorded:
+                recorded.append(true)
+        match scenario.name:
+            case "stuck":
+                return recorded[-1]
+            case "drift":
+                return true + 0.05 * since
+            case "spike":
+                return 100.0 if since % 30 < 1 else true
+            case "dropout":
+                return 0.0 if since % 60 < 5 else true
+            case _:  # hidden-setpoint replays the recording in a loop
+                recorded.rotate(-1)
+                return recorded[-1]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from numpy.typing import NDArray
 
 from core.errors import OperationError
@@ -22,6 +26,8 @@ from simulator.faults import SECONDS, Fault, Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.opcua_server import OpcuaServer
 from simulator.registers import Registers
+from simulator.scenarios import SCENARIOS, ScenarioPlant
+from simulator.scenarios import SECONDS as SCENARIO_SECONDS
 from simulator.tags import SimPlant
 from simulator.truth import MAX_BYTES, TruthWriter
 
@@ -276,41 +282,76 @@ class Publisher:
 
 
 def control_application(simulator: Simulator, host: str) -> web.Application:
-    """``POST /fault``, ``POST /clear``, ``GET /state``."""
+    """``POST /fault``, ``POST /scenario``, ``POST /clear``, ``GET /state``."""
+    plant = simulator.plant
 
     async def fault(request: web.Request) -> web.Response:
-        try:
-            payload = await request.json()
-            if not isinstance(payload, dict) or not {"target", "fault"} <= payload.keys():
-                raise OperationError(
-                    'legal: a JSON object with "target", "fault", and optionally "seconds" and "value"'
-                )
-            begun = simulator.faults.add(
-                str(payload["target"]), payload["fault"], payload.get("seconds", SECONDS), payload.get("value")
-            )
-        except json.JSONDecodeError as error:
-            return web.json_response({"error": f"not JSON: {error}"}, status=400)
-        except OperationError as error:
-            return web.json_response({"error": str(error)}, status=400)
+        payload = await _payload(request, ("target", "fault"), ("seconds", "value"))
+        begun = simulator.faults.add(
+            str(payload["target"]), payload["fault"], payload.get("seconds", SECONDS), payload.get("value")
+        )
         return web.json_response(_fault_json(begun))
+
+    async def scenario(request: web.Request) -> web.Response:
+        payload = await _payload(request, ("scenario",), ("seconds",))
+        if not isinstance(plant, ScenarioPlant):
+            raise OperationError(f"only the demo plant has scenarios, and this one is {plant.name}")
+        plant.begin(str(payload["scenario"]), payload.get("seconds", SCENARIO_SECONDS))
+        return web.json_response(_scenarios_json(plant))
 
     async def clear(_: web.Request) -> web.Response:
         simulator.faults.clear()
+        if isinstance(plant, ScenarioPlant):
+            plant.clear()
         return web.json_response({})
 
     async def state(_: web.Request) -> web.Response:
         return web.json_response(
             {
-                "plant": simulator.plant.name,
-                "tags": len(simulator.plant.tags),
+                "plant": plant.name,
+                "tags": len(plant.tags),
                 "published": simulator.published,
                 "faults": [_fault_json(f) for f in simulator.faults.active()],
+                **(_scenarios_json(plant) if isinstance(plant, ScenarioPlant) else {}),
             }
         )
 
-    app = web.Application(middlewares=[check_host(host)])
-    app.add_routes([web.post("/fault", fault), web.post("/clear", clear), web.get("/state", state)])
+    app = web.Application(middlewares=[check_host(host), _refusals])
+    posts = (web.post("/fault", fault), web.post("/scenario", scenario), web.post("/clear", clear))
+    app.add_routes([*posts, web.get("/state", state)])
     return app
+
+
+async def _payload(request: web.Request, required: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
+    """The object in a request. Raises OperationError."""
+    try:
+        payload = await request.json()
+    except json.JSONDecodeError as error:
+        raise OperationError(f"not JSON: {error}") from error
+    if not isinstance(payload, dict) or not set(required) <= payload.keys():
+        names = f"{', '.join(required)}, and optionally {' and '.join(optional)}"
+        raise OperationError(f"legal: a JSON object with {names}")
+    return payload
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer with the text of an OperationError."""
+    try:
+        return await handler(request)
+    except OperationError as error:
+        return web.json_response({"error": str(error)}, status=400)
+
+
+def _scenarios_json(plant: ScenarioPlant) -> dict[str, object]:
+    left = {scenario.name: round(scenario.end - plant.time, 1) for scenario in plant.active()}
+    # JSON has no infinity: one that was there from the start ends with the plant.
+    return {
+        "scenarios": [
+            {"scenario": name, "happens": SCENARIOS[name], "seconds": seconds if math.isfinite(seconds) else None}
+            for name, seconds in left.items()
+        ]
+    }
 
 
 def _fault_json(fault: Fault) -> dict[str, object]:

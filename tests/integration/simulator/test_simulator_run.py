@@ -322,13 +322,27 @@ async def test_simulator_control_lists_valid_values(tmp_path: Path) -> None:
                     assert says in (await answer.json())["error"]
             async with session.post("/fault", json={"target": "meters", "fault": "exception"}) as answer:
                 assert (answer.status, (await answer.json())["value"]) == (200, 4)
+            refused: list[tuple[dict[str, str], str]] = [
+                ({}, "with scenario"),
+                ({"scenario": "quake"}, "legal: stuck"),
+                ({"scenario": "leak", "seconds": "1"}, "above 0"),
+            ]
+            for payload, says in refused:
+                async with session.post("/scenario", json=payload) as answer:
+                    assert answer.status == 400
+                    assert says in (await answer.json())["error"]
+            async with session.post("/scenario", json={"scenario": "leak", "seconds": 600}) as answer:
+                assert answer.status == 200
             async with session.get("/state") as answer:
                 state = await answer.json()
             assert [f["fault"] for f in state["faults"]] == ["exception"]
+            assert [(one["scenario"], 0 < one["seconds"] <= 600) for one in state["scenarios"]] == [("leak", True)]
             assert state["tags"] == len(plant.simulator.plant.tags)
             async with session.post("/clear") as answer:
                 assert answer.status == 200
             assert plant.simulator.faults.active() == []
+            async with session.get("/state") as answer:
+                assert (await answer.json())["scenarios"] == []
         await runner.cleanup()
 
 

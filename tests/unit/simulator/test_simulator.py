@@ -15,12 +15,14 @@ from core.errors import OperationError
 from core.paths import CHECKOUT, EXAMPLE
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import plan
-from simulator.demo import DemoPlant
+from simulator.demo import STEP, DemoPlant
 from simulator.export import export
 from simulator.plants import LoadPlant, ReplayPlant
 from simulator.registers import Registers
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.truth import ROW, TruthWriter, read_truth
+
+_PRESSURE = [tag.name for tag in DemoPlant().tags].index("boilerhouse/boiler1/pressure")
 
 
 def history(plant: DemoPlant, seconds: int) -> dict[str, np.ndarray]:
@@ -72,6 +74,37 @@ def test_each_scenario_is_visible_in_the_values(name: str, calm: dict[str, np.nd
         assert set(pressure[after]) <= set(pressure[before]) | {pressure[9], pressure[10]}, "replayed readings"
     if name == "stuck":
         assert len(set(upset[shows[name]][after])) == 1
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_scenario_begins_in_a_plant_that_runs_and_ends(name: str) -> None:
+    calm, upset = ScenarioPlant(1, []), ScenarioPlant(1, [])
+    before, after = history(calm, 20), history(upset, 20)
+    assert all(np.array_equal(before[tag], values, equal_nan=True) for tag, values in after.items())
+    upset.begin(name, 10)
+    assert [scenario.name for scenario in upset.active()] == [name]
+    before, after = history(calm, 10), history(upset, 10)
+    assert not all(np.array_equal(before[tag], values, equal_nan=True) for tag, values in after.items())
+    if name == "hidden-setpoint":
+        assert upset.numbers()[_PRESSURE] < 40.5 < upset.v["boiler1/pressure"], "readings from before are replayed"
+    upset.step(STEP)
+    assert upset.active() == []
+    assert np.array_equal(upset.numbers(), DemoPlant.numbers(upset), equal_nan=True), "sensors show the process again"
+    assert (upset.v["boiler1/pressure_sp"], upset.v["tank2/leak"], upset.tripped) == (40.0, 0.0, set())
+
+
+def test_scenario_begun_again_lasts_from_then_and_can_be_ended() -> None:
+    plant = ScenarioPlant(1, [])
+    plant.begin("stuck", 10)
+    plant.step(5.0)
+    plant.begin("stuck", 10)
+    plant.step(8.0)
+    assert [round(one.end - plant.time) for one in plant.active()] == [2]
+    plant.clear()
+    assert plant.active() == []
+    for name, seconds, says in (("quake", 1, "legal: stuck, drift"), ("stuck", 0, "above 0, to 86400")):
+        with pytest.raises(OperationError, match=says):
+            plant.begin(name, seconds)
 
 
 def test_unknown_scenario_is_refused_with_the_known_ones() -> None:
