@@ -170,17 +170,17 @@ def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | No
     return int(not any(map(_DATE_LIKE.fullmatch, map(str.strip, rows[0])))), 0, None
 
 
-def first_lines(file: Path, encoding: str) -> list[str]:
-    """Some lines of a text. Raises OperationError."""
+def first_lines(file: Path, encoding: str, legal: str | None = None) -> list[str]:
+    """Some lines of a text. ``legal``: as of :func:`undecodable`. Raises OperationError."""
     try:
         with file_errors(file), file.open(encoding=encoding, newline="") as text:
             return list(islice(text, _SAMPLE_LINES))
     except (UnicodeError, LookupError) as error:
-        raise undecodable(file, encoding, error) from None
+        raise undecodable(file, encoding, error, legal) from None
 
 
-def undecodable(file: Path, encoding: str, error: Exception) -> OperationError:
-    """A text in another encoding than that."""
+def undecodable(file: Path, encoding: str, error: Exception, legal: str | None = None) -> OperationError:
+    """A text in another encoding than that. ``legal``: what is; None: what --encoding names."""
     if isinstance(error, LookupError):
         return OperationError(f"--encoding {encoding!r}: legal are those of Python, such as utf-8, utf-16, cp1252")
     line = None
@@ -192,7 +192,7 @@ def undecodable(file: Path, encoding: str, error: Exception) -> OperationError:
                 except UnicodeDecodeError:
                     line = number
                     break
-    legal = f"{encoding}, or name another one: --encoding cp1252"
+    legal = legal or f"{encoding}, or name another one: --encoding cp1252"
     return bad_input(file, line, "text", str(getattr(error, "reason", error)), legal)
 
 

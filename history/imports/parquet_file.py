@@ -39,9 +39,9 @@ _DAMAGE = (pa.ArrowException, OSError)
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 
 
-def is_parquet(file: Path) -> bool:
-    """Raises OperationError if the file can't be read."""
-    with file_errors(file, "a file: CSV, Parquet, or line protocol"), file.open("rb") as raw:
+def is_parquet(file: Path, legal: str = "a file: CSV, Parquet, or line protocol") -> bool:
+    """Raises OperationError, which says what is legal, if the file can't be read."""
+    with file_errors(file, legal), file.open("rb") as raw:
         return raw.read(len(_MAGIC)) == _MAGIC
 
 

@@ -106,6 +106,8 @@ class Form:
 def answer(session: Session, query: str, form: Form) -> None:
     """Run statements one after the other and print the rows of each. Raises OperationError or DatabaseError."""
     statements = session.statements(query)
+    if not statements:
+        raise OperationError(f"found no statement: {query!r}; legal: SQL, such as SELECT count(*) FROM samples")
     is_first = True
     for number, statement in enumerate(statements, 1):
         try:

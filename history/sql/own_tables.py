@@ -7,11 +7,14 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from core.config.explain import shown
 from core.errors import OperationError
 from history.imports.csv_layout import delimiter_of, first_lines
 from history.imports.fields import bad_input
@@ -20,19 +23,22 @@ from history.imports.parquet_file import is_parquet
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _LINE = re.compile(r"CSV Error on Line: (\d+)\n")
 _FIELDS = re.compile(r"Expected Number of Columns: \d+ Found: (\d+)")
+_UTF8 = "UTF-8: convert it, as by iconv -f cp1252 -t utf-8"
+_QUOTES = 'fields whose quotes are closed, with "" for a quote within'
 _LEGAL = "legal: NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet"
 # Type of a column of CSV → the texts that it has, all of them or empty, and how they become its values. A number that
 # begins with 0 is a text, such as that of a batch. Times without an offset are in UTC, which is the session's zone.
 _TYPES: Mapping[str, tuple[str, str]] = {
-    "BIGINT": (r"regexp_full_match({0}, '[+-]?(0|[1-9]\d{{0,17}})')", "{0}::BIGINT"),
-    "DOUBLE": (r"TRY_CAST({0} AS DOUBLE) IS NOT NULL AND NOT regexp_matches({0}, '^[+-]?0\d')", "{0}::DOUBLE"),
-    "DOUBLE with a decimal comma": (
+    "an integer": (r"regexp_full_match({0}, '[+-]?(0|[1-9]\d{{0,17}})')", "{0}::BIGINT"),
+    "a number": (r"TRY_CAST({0} AS DOUBLE) IS NOT NULL AND NOT regexp_matches({0}, '^[+-]?0\d')", "{0}::DOUBLE"),
+    "a number with a decimal comma": (
         r"regexp_full_match({0}, '[+-]?(0|[1-9]\d*)(,\d+)?')",
         "replace({0}, ',', '.')::DOUBLE",
     ),
-    "BOOLEAN": ("lower({0}) IN ('true', 'false')", "{0}::BOOLEAN"),
-    "TIMESTAMP WITH TIME ZONE": ("TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL", "{0}::TIMESTAMPTZ"),
+    "true or false": ("lower({0}) IN ('true', 'false')", "{0}::BOOLEAN"),
+    "a time": ("TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL", "{0}::TIMESTAMPTZ"),
 }
+_USUAL = 0.5  # of a column's fields, from which on the others are worth a note
 
 
 def parse(texts: Iterable[str]) -> dict[str, Path]:
@@ -59,11 +65,17 @@ def require_free(names: Iterable[str], taken: Iterable[str]) -> None:
         taken_names.add(name.lower())
 
 
-def create(connection: Any, name: str, file: Path) -> None:
-    """Make a file a table. Raises OperationError, which names file and line, and errors of DuckDB for its limits."""
+def create(connection: Any, name: str, file: Path) -> list[str]:
+    """Make a file a table. Returns notes: columns that are of texts because of some fields.
+
+    Raises OperationError, which names file and line, and errors of DuckDB for its limits.
+    """
     if not file.is_file():
         raise OperationError(f"--table {name}: {file} is {'no file' if file.exists() else 'not there'}; {_LEGAL}")
-    _create_of_parquet(connection, name, file) if is_parquet(file) else _create_of_csv(connection, name, file)
+    if is_parquet(file, "a file: CSV or Parquet"):
+        _create_of_parquet(connection, name, file)
+        return []
+    return _create_of_csv(connection, name, file)
 
 
 def _create_of_parquet(connection: Any, name: str, file: Path) -> None:
@@ -77,9 +89,10 @@ def _create_of_parquet(connection: Any, name: str, file: Path) -> None:
         raise bad_input(file, None, "content", _reason(error), "a Parquet file that DuckDB reads") from error
 
 
-def _create_of_csv(connection: Any, name: str, file: Path) -> None:
+def _create_of_csv(connection: Any, name: str, file: Path) -> list[str]:
     """Read all fields as texts, as what DuckDB detects by itself hides lines that are wrong; then choose types."""
     delimiter, header = _header(file)
+    table = _quoted(name)
     try:
         texts = connection.sql(
             "FROM read_csv($path, auto_detect = false, columns = $columns, delim = $delimiter, quote = '\"', "
@@ -87,32 +100,63 @@ def _create_of_csv(connection: Any, name: str, file: Path) -> None:
             params={"path": _path(file), "columns": dict.fromkeys(header, "VARCHAR"), "delimiter": delimiter},
         )
         texts.create(name)
-        fits = {
-            column: [f"coalesce(bool_and({test.format(_quoted(column))}), false)" for test, _ in _TYPES.values()]
-            for column in header
-        }
-        tests = ", ".join(f"[{', '.join(expressions)}]" for expressions in fits.values())
-        typed = []
-        [results] = connection.sql(f"SELECT {tests} FROM {_quoted(name)}").fetchall()
-        for column, fitting in zip(header, results, strict=True):
-            values = (value for (_, value), is_one in zip(_TYPES.values(), fitting, strict=True) if is_one)
+        fits = [[test.format(_quoted(column)) for test, _ in _TYPES.values()] for column in header]
+        counts = [
+            f"[count({_quoted(column)}), {', '.join(f'count(*) FILTER ({test})' for test in tests)}]"
+            for column, tests in zip(header, fits, strict=True)
+        ]
+        [results] = connection.sql(f"SELECT {', '.join(counts)} FROM {table}").fetchall()
+        typed, notes = list[str](), list[str]()
+        for column, (n, *fitting) in zip(header, results, strict=True):
             quoted = _quoted(column)
-            typed.append(f"{next(values, '{0}').format(quoted)} AS {quoted}")
-        connection.execute(f"CREATE OR REPLACE TABLE {_quoted(name)} AS SELECT {', '.join(typed)} FROM {_quoted(name)}")
+            kind, most = max(zip(_TYPES, fitting, strict=True), key=itemgetter(1))
+            is_typed = n == most > 0
+            typed.append(f"{_TYPES[kind][1].format(quoted) if is_typed else quoted} AS {quoted}")
+            if n > most > _USUAL * n:
+                is_unfit = f"{quoted} IS NOT NULL AND NOT ({_TYPES[kind][0].format(quoted)})"
+                [(text,)] = connection.sql(f"SELECT {quoted} FROM {table} WHERE {is_unfit} LIMIT 1").fetchall()
+                line = _line_of(file, delimiter, header.index(column), text)
+                notes.append(
+                    f"{file}:{line}: {column}: found {shown(text)}, no {kind.removeprefix('a ').removeprefix('an ')}: "
+                    f"the column is text ({n - most:,} of {n:,} fields)"
+                )
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {', '.join(typed)} FROM {table}")
+        return notes
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        line, fields = _LINE.search(str(error)), _FIELDS.search(str(error))
-        legal = f"{len(header)} fields, as in the first line: {', '.join(header)}"
-        found = f"{fields[1]} fields" if fields else _reason(error)
-        raise bad_input(file, int(line[1]) if line else None, "line", found, legal) from error
+        raise _bad_line(file, header, error) from error
+
+
+def _bad_line(file: Path, header: Sequence[str], error: Exception) -> OperationError:
+    number, fields = _LINE.search(str(error)), _FIELDS.search(str(error))
+    line = int(number[1]) if number else None
+    found = f"{fields[1]} fields" if fields else _reason(error)
+    legal = f"{len(header)} fields, as in the first line: {', '.join(header)}"
+    if "utf-8" in found.lower():
+        return bad_input(file, line, "text", found, _UTF8)
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        text = next(islice(lines, line - 1, None), "").rstrip("\n") if line else ""
+    if text.count('"') % 2 or "quote" in found:
+        return bad_input(file, line, "line", text, _QUOTES)
+    return bad_input(file, line, "line", found, legal)
+
+
+def _line_of(file: Path, delimiter: str, index: int, text: str) -> int:
+    """The first line, from 1, that has a text in a column."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=delimiter)
+        next(reader)
+        return next((reader.line_num for row in reader if len(row) > index and row[index] == text), 1)
 
 
 def _header(file: Path) -> tuple[str, Sequence[str]]:
     """Delimiter and names of the columns of a CSV file. Raises OperationError."""
-    lines = first_lines(file, "utf-8-sig")
+    lines = first_lines(file, "utf-8-sig", _UTF8)
     if not lines:
         raise bad_input(file, 1, "line", "the end of the file", "the names of the columns")
+    if lines[0].count('"') % 2:
+        raise bad_input(file, 1, "header", lines[0].rstrip("\r\n"), _QUOTES)
     delimiter = delimiter_of(lines)
     header = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
     lower = Counter(name.lower() for name in header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,11 @@ _FETCHED = 10_000  # rows
 _WRITTEN = 100_000  # rows of a batch
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
+_CREATED = re.compile(  # by a statement: the name of a table or view
+    r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?:\w+\.)*(?:\"([^\"]+)\"|(\w+))",
+    re.IGNORECASE,
+)
 _PREFIX = "session-"  # of their folders
 
 
@@ -59,6 +65,8 @@ class Session:
         self._failures = failures
         self._limits = limits
         self._register = register
+        self._names: Sequence[str] = ()  # of plantlog's tables and views
+        self.notes: list[str] = []  # about files that became tables
         self._ends_at = 0.0
 
     @contextmanager
@@ -121,23 +129,33 @@ class Session:
 
     def add(self, tables: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         """Add tables of Arrow and files. Raises OperationError."""
+        with self._limited():
+            names = self._work(self._connection.execute, load("duckdb")["select_names"]).fetchall()
+        self._names = [name for (name,) in names]
         if not tables and not files:
             return
         from history.sql.own_tables import create, require_free  # noqa: PLC0415 (few sessions need it)
 
         with self._limited():
-            names = self._work(self._connection.execute, load("duckdb")["select_names"]).fetchall()
-            require_free((*tables, *files), (name for (name,) in names))
+            require_free((*tables, *files), self._names)
             for name, table in tables.items():
                 self._connection.register(name, table)
             for name, file in files.items():
-                self._work(create, self._connection, name, file)
+                self.notes += self._work(create, self._connection, name, file)
+
+    def _require_own_name(self, statement: str) -> None:
+        """Raise OperationError for a table or view that would hide one of plantlog's."""
+        if name := _CREATED.match(statement):
+            from history.sql.own_tables import require_free  # noqa: PLC0415 (few sessions need it)
+
+            require_free([name[1] or name[2]], self._names)
 
     @contextmanager
     def _cursor(self, query: str | Any, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
         with self._limited(ends_at):
             if not isinstance(query, str) and query.type != duckdb.StatementType.SELECT:
                 self._work(self._require_functions)  # else a transaction ends by an error, and a macro takes a name
+                self._require_own_name(query.query)
             yield self._work(self._connection.execute, query, parameters)
 
     @contextmanager

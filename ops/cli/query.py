@@ -148,6 +148,8 @@ def sql(
         partial = None if output is None else stack.enter_context(file_output.begun(output))
         others = tables(state, answers, limits) if answers else {}
         session = stack.enter_context(opened(state, limits, None, None, None, others, files, partial, time_zone))
+        for note in session.notes:
+            typer.echo(f"note: {note}", err=True)
         if output is not None and partial is not None:
             text = sys.stdin.read() if query is None else query
             rows = file_output.write(session, text, output, partial, Console(stderr=True))

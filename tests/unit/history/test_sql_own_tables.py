@@ -60,6 +60,27 @@ def test_type_of_a_column_is_that_of_all_its_texts(tmp_path: Path, texts: str, k
     assert len(rows) == texts.count(",") + 1
 
 
+@pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (["7", "8", "n/a", "n/a"], None),
+        (["7", "8", "n/a", "9", "-"], ":4: x: found 'n/a', no integer: the column is text (2 of 5 fields)"),
+        (["7.5", "8", "", "n/a"], ":5: x: found 'n/a', no number: the column is text (1 of 3 fields)"),
+        (["true", '"a\nb"', "false"], ":4: x: found 'a\\nb', no true or false: the column is text (1 of 3 fields)"),
+        (["2026-03-09", "2026-03-32", "2026-03-10"], ":3: x: found '2026-03-32', no time: "),
+        (["A17", "A18", "0012"], None),
+    ],
+)
+def test_field_that_makes_a_column_text_is_named(tmp_path: Path, texts: list[str], note: str | None) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_text("x,n\n" + "".join(f"{text},1\n" for text in texts))
+    with duckdb.connect() as connection:
+        notes = create(connection, "lab", file)
+        assert [str(kind) for kind in connection.sql("FROM lab").types] == ["VARCHAR", "BIGINT"]
+    assert len(notes) == (note is not None)
+    assert notes == [] or notes[0].startswith(f"{file}{note}")
+
+
 def test_semicolons_decimal_commas_and_quotes(tmp_path: Path) -> None:
     file = tmp_path / "lab.csv"
     file.write_text('\ufeffzeit;"pH Wert"\r\n2026-03-09 10:00;7,25\r\n2026-03-09 11:00;7\r\n', newline="")
@@ -86,8 +107,10 @@ def test_parquet_times_without_a_zone_are_in_utc(tmp_path: Path) -> None:
     [
         ("2026-03-09T10:05:00Z,b\n", "found '2 fields'; legal: 3 fields, as in the first line: time, batch, ph"),
         ("2026-03-09T10:05:00Z,b,7,5\n", "found '4 fields'"),
-        ('2026-03-09T10:05:00Z,"b,7\n', "unterminated quote"),
-        (b"2026-03-09T10:05:00Z,caf\xe9,7\n", ""),
+        ('2026-03-09T10:05:00Z,"b,7\n', """'2026-03-09T10:05:00Z,"b,7'; legal: fields whose quotes are closed"""),
+        ('2026-03-09T10:05:00Z,"b,7\n' + GOOD * 9, """found '2026-03-09T10:05:00Z,"b,7'; legal: fields whose quotes"""),
+        ('2026-03-09T10:05:00Z,"b"c,7\n', "legal: fields whose quotes are closed"),
+        (b"2026-03-09T10:05:00Z,caf\xe9,7\n", "legal: UTF-8: convert it"),
     ],
 )
 def test_bad_line_is_named(tmp_path: Path, before: int, line: str | bytes, found: str) -> None:
@@ -105,6 +128,7 @@ def test_bad_line_is_named(tmp_path: Path, before: int, line: str | bytes, found
         ("time,Time\n1,2\n", ":1: header: found"),
         ("time,\n1,2\n", ":1: header: found"),
         ("\0\1\2", ":1: header: found"),
+        ('time,"ph\n1,2\n', """:1: header: found 'time,"ph'; legal: fields whose quotes are closed"""),
     ],
 )
 def test_bad_header_is_named(tmp_path: Path, content: str, error: str) -> None:

@@ -53,7 +53,9 @@ def test_documentation_lists_who_may_run_what() -> None:
     documented: dict[str, set[str]] = {}
     for line in table.splitlines():
         _, roles, listed, _ = line.split("|")
-        documented[roles.strip()] = set(re.findall("`([^`]+)`", listed))
+        commands = re.findall("`([^`]+)`", listed)
+        documented[roles.strip()] = set(commands)
+        assert len(documented[roles.strip()]) == len(commands)
     names: dict[frozenset[Role] | None, str] = {None: "machines, engineer", frozenset(ROLES): "every role"}
     right: dict[str, set[str]] = {}
     for command, allowed in COMMANDS.items():

@@ -97,6 +97,14 @@ async def test_each_statement_has_its_result(plant: Maintained, tmp_path: Path) 
         wrong = run(plant, "--table", f"lab={tmp_path / 'bad.csv'}", "FROM lab")
         assert (wrong.returncode, wrong.stdout) == (1, "")
         assert wrong.stderr.startswith(f"plantlog: {tmp_path / 'bad.csv'}:3: line: found '1 fields'")
+        (tmp_path / "bad.csv").write_text("batch,ph\na,7.1\nb,none\nc,7.3\n")
+        noted = run(plant, "--csv", "--table", f"lab={tmp_path / 'bad.csv'}", "SELECT max(ph) AS most FROM lab")
+        assert (noted.returncode, noted.stdout) == (0, "most\nnone\n")
+        assert noted.stderr.startswith(f"note: {tmp_path / 'bad.csv'}:3: ph: found 'none', no number")
+        for nothing in ("", " ; ", "/* nothing */"):
+            empty = run(plant, nothing)
+            assert (empty.returncode, empty.stdout) == (1, "")
+            assert empty.stderr.startswith(f"plantlog: found no statement: {nothing!r}; legal: SQL, such as SELECT")
 
     await asyncio.to_thread(work)
 

@@ -196,6 +196,34 @@ async def test_name_of_a_table_of_the_session_is_refused(
     await asyncio.to_thread(work)
 
 
+@pytest.mark.parametrize(
+    "created",
+    [
+        "TEMP TABLE samples",
+        "OR REPLACE TEMPORARY VIEW Samples",
+        'table if not exists "samples_named"',
+        "TABLE memory.main.gap",
+        "OR REPLACE VIEW gap_channel",
+    ],
+)
+async def test_no_statement_hides_a_table_of_the_session(plant: Maintained, created: str) -> None:
+    def work() -> None:
+        with opened(plant.site.plant.state, LIMITS) as session:
+            for query in (
+                "CREATE TEMP TABLE mine AS SELECT 1 AS n",
+                "CREATE OR REPLACE TEMP TABLE mine AS SELECT 2 AS n",
+            ):
+                with session.rows(session.statements(query)[0]):
+                    pass
+            [statement] = session.statements(f"CREATE {created} AS SELECT 1 AS value")
+            with pytest.raises(OperationError, match="there is one of this name; choose"), session.rows(statement):
+                pass
+            with session.rows("SELECT count(*) > 1, (SELECT n FROM mine) FROM samples") as (_, rows):
+                assert list(rows) == [(True, 2)]
+
+    await asyncio.to_thread(work)
+
+
 @pytest.mark.parametrize(("name", "times"), [("timeline", 1), (None, 2)])
 async def test_queries_of_a_question_read_channels_once(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch, name: str | None, times: int
