@@ -6,9 +6,10 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 import pytest
 
@@ -164,6 +165,24 @@ def device() -> list[str]:
         _run([*_GCC, "-o", str(folder / "device"), str(source), *flags])
 
     return [str(_built("libmodbus", [source], build) / "device")]
+
+
+def notebook_python() -> str:
+    """A Python with what executes notebooks, and with what the package of archives needs."""
+    lock = _FOLDER / "notebook.lock"
+    folder = _built("notebook", [lock], lambda folder: install(folder, lock.read_text()))
+    return str(folder / "bin" / "python")
+
+
+def install(folder: Path, lock: str) -> None:
+    """Make an environment with the packages of a lock file, exactly."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    _run([uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)])
+    options = ["--quiet", "--python", str(folder / "bin" / "python"), "--require-hashes", "--no-deps"]
+    with NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(lock)
+        file.flush()
+        _run([uv, "pip", "install", *options, "--requirement", file.name])
 
 
 def versitygw() -> str:

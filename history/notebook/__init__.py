@@ -1,5 +1,6 @@
 """Archive without a database, for notebooks, as Arrow tables and Polars frames (docs/archive.md), and the questions of
-an investigator by :func:`ask` (docs/questions.md). Its wheel, ``plantlog_archive``, installs alone.
+an investigator by :func:`ask` (docs/questions.md). The package ``plantlog_archive`` is this module without
+:func:`ask`, and installs alone (ops/packaging/wheel.py).
 
 What they need is imported when they are called: a notebook starts at once.
 
@@ -22,9 +23,10 @@ from core.timestamps import begin
 if TYPE_CHECKING:
     from history.archive.location import S3Options
     from history.notebook.archive import Archive
-    from history.questions.ask import ask
+    from history.questions.ask import ask as ask
 
-__all__ = ["ArchiveError", "S3Options", "ask", "gaps", "polars", "samples", "series"]
+# Without ask, which the package of archives lacks.
+__all__ = ["ArchiveError", "S3Options", "gaps", "plot", "polars", "samples", "series"]
 
 _IMPORTED = {"S3Options": "history.archive.location", "ask": "history.questions.ask"}  # when they are used
 _POINTS = 1000  # of a curve
@@ -34,7 +36,10 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 def __getattr__(name: str) -> Any:
     if name not in _IMPORTED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_IMPORTED[name]), name)
+    try:
+        return getattr(import_module(_IMPORTED[name]), name)
+    except ModuleNotFoundError as error:
+        raise ArchiveError(f"{name} needs plantlog itself, and not only its package of archives: {error}") from error
 
 
 def samples(
@@ -89,14 +94,8 @@ def series(
     those of :func:`samples`. Raises ArchiveError.
     """
     archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    if step is None:
-        days = archive.days_between(since, until)
-        length = min(until, begin(days[-1], 24)) - max(since, begin(days[0])) if days else timedelta()
-        width = max(timedelta(microseconds=1), -(-length // _POINTS))
-    else:
-        width = _duration(step)
-    chosen = ["*"] if channels is None else channels
-    return archive.series(chosen, since, until, width // timedelta(microseconds=1))
+    width = _step(*_archived(archive, since, until)) if step is None else _microseconds(step)
+    return archive.series(["*"] if channels is None else channels, since, until, width)
 
 
 def gaps(
@@ -118,6 +117,39 @@ def gaps(
     """
     archive, since, until = _opened(location, start, end, installation, s3, verify, key)
     return archive.gaps(["*"] if channels is None else channels, since, until)
+
+
+def plot(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    answer: Any = None,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+) -> Any:
+    """The curves of the first eight channels with their gaps, as a figure of matplotlib, which must be installed.
+
+    ``answer``: a ``pyarrow.Table`` with the columns of a question's, such as ``channel`` and ``time``: only the
+    channels that it names, in its order, with its times and intervals marked. The other parameters are those of
+    :func:`samples`. Raises ArchiveError.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    from history.questions.drawing import Drawing, named_channels  # noqa: PLC0415
+
+    archive, since, until = _opened(location, start, end, installation, s3, False, None)
+    since, until = _archived(archive, since, until)
+    if answer is not None:
+        channels, _ = named_channels(answer)
+    chosen = ["*"] if channels is None else channels
+    curves = archive.series(chosen, since, until, _step(since, until))
+    rows = answer
+    if rows is None:
+        rows = pa.table({"channel": sorted(set(curves["name"].to_pylist()))})
+    title = f"{since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"
+    return Drawing(title, rows, curves, archive.gaps(chosen, since, until), [(since, until)]).figure()
 
 
 def polars(location: str, *arguments: Any, **options: Any) -> Any:
@@ -164,14 +196,27 @@ def _anchors(key: str | Path | None) -> list[str]:
         raise ArchiveError(f"key: {error}") from error
 
 
-def _duration(step: timedelta | str) -> timedelta:
+def _archived(archive: Archive, since: datetime, until: datetime) -> tuple[datetime, datetime]:
+    """The part of an interval from the first to the last archived day of it."""
+    days = archive.days_between(since, until)
+    if not days:
+        raise ArchiveError(f"archive {archive.location.name}: no day from {since} to {until} is archived")
+    return max(since, begin(days[0])), min(until, begin(days[-1], 24))
+
+
+def _step(since: datetime, until: datetime) -> int:
+    """Length of a bucket (µs) of a curve."""
+    return max(1, -(-(until - since) // timedelta(microseconds=_POINTS)))
+
+
+def _microseconds(step: timedelta | str) -> int:
     try:
         length = timedelta(seconds=seconds_of(step)) if isinstance(step, str) else step
         if length <= timedelta():
             raise ValueError("a duration longer than none")
     except ValueError as error:
         raise ArchiveError(f"step: found {step!r}; legal: {error}") from None
-    return length
+    return length // timedelta(microseconds=1)
 
 
 def _uuid(text: str | None) -> UUID | None:

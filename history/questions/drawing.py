@@ -210,7 +210,7 @@ def _axes(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, 
 def _of_channel(table: Any, channel: str) -> Any:
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    return table.filter(pc.equal(table["name"], channel))
+    return table.filter(pc.equal(table["name"].cast(pa.string()), channel))
 
 
 def _broken(curve: Any, gaps: Sequence[datetime]) -> tuple[Any, Any, Any, Any]:

@@ -103,7 +103,8 @@ def _build(
         git(checkout, "-c", "tar.umask=0022", "archive", f"--prefix={stem.name}/", f"--output={file}", "HEAD", *paths)
     write_sbom(checkout, Path(f"{stem}.cdx.json"))
     progress("making packages")
-    _run_python(checkout, "ops.packaging", str(content))
+    for module in ("ops.packaging", "ops.packaging.wheel"):
+        _run_python(checkout, module, str(content))
     progress("making the bundle")
     _run_python(checkout, "ops", "admin", "bundle", f"{stem}.bundle", *options)
 
