@@ -10,6 +10,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from uuid import UUID
 
 from core.errors import OperationError
 from history.archive.location import Location, is_bucket
+from history.standalone import Key, Seal, SealBundle, UnverifiableError
 
 FORMAT = 1
 MARKER = "plantlog-archive.json"
@@ -46,6 +48,30 @@ class ArchivedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Statements of a day's seals: who sealed it, without the digests of its channels and hours."""
+
+    seals: tuple[Seal, ...]  # by revision
+    keys: tuple[Key, ...]
+    sources: tuple[dict[str, Any], ...]  # id, name, kind and address, by the sealed document
+
+    @classmethod
+    def of_bundle(cls, bundle: SealBundle) -> Proof:
+        """The proof within a bundle. Raises UnverifiableError."""
+        try:
+            sources = json.loads(bundle.document)["sources"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnverifiableError(f"the sealed document is damaged: {error}") from error
+        return cls(tuple(bundle.seals), tuple(bundle.keys), tuple(sources))
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Proof:
+        """The proof in a manifest. Raises KeyError or TypeError."""
+        seals, keys = (Seal(**seal) for seal in fields["seals"]), (Key(**key) for key in fields["keys"])
+        return cls(tuple(seals), tuple(keys), tuple(fields["sources"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """A day as it was archived."""
 
@@ -60,6 +86,7 @@ class Manifest:
     samples: int
     channels: int
     files: tuple[ArchivedFile, ...]
+    proof: Proof | None = None  # None: an earlier version archived it
 
     def encode(self) -> bytes:
         """Encode it as JSON."""
@@ -74,6 +101,8 @@ class Manifest:
                 actual = data.get("format") if isinstance(data, dict) else data
                 raise OperationError(f"{name}: format: found {actual!r}; legal: {FORMAT}")
             data["files"] = tuple(ArchivedFile(**file) for file in data["files"])
+            proof = data.get("proof")
+            data["proof"] = None if proof is None else Proof.of_fields(proof)
             manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
             date.fromisoformat(manifest.day)
             return manifest
@@ -146,12 +175,16 @@ def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
 def read_manifest(location: Location, folder: DayFolder) -> Manifest:
     """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
     file_name = f"archive {location.name}: {folder.manifest}"
-    if location.size(folder.manifest) is None:
+    try:
+        content = location.read(folder.manifest)
+    except OperationError:
+        if location.size(folder.manifest) is not None:
+            raise
         _require_marker(location)
         raise OperationError(
             f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
-        )
-    manifest = Manifest.decode(location.read(folder.manifest), file_name)
+        ) from None
+    manifest = Manifest.decode(content, file_name)
     for name, actual, legal in (
         ("installation", manifest.installation, str(folder.installation)),
         ("day", manifest.day, str(folder.day)),

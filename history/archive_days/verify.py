@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
+from core.errors import OperationError
 from history.archive.channel_table import same_meaning
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
+from history.archive.manifest import Manifest, Proof
 from history.reading.hours import hour_digests
+from history.seals.seal_store import chain_problems
 from history.standalone import (
     AmendedRows,
     HourDifference,
+    Key,
+    Seal,
     SealBundle,
     UnverifiableError,
     amended_hours,
@@ -24,6 +29,8 @@ from history.standalone import (
     gaps_digest,
     gaps_in,
     names_of,
+    seal_problems,
+    wrong_key,
 )
 
 
@@ -69,6 +76,38 @@ def read_bundle(location: Location, path: str) -> SealBundle:
         raise UnverifiableError(f"{path} is damaged: {error}") from error
 
 
+def proof_of(location: Location, manifest: Manifest) -> Proof:
+    """The statements of a day's seals; not in the manifest if an earlier version archived it. Raises OperationError."""
+    if manifest.proof is not None:
+        return manifest.proof
+    [file] = manifest.of_table("seal")
+    try:
+        return Proof.of_bundle(read_bundle(location, file.path))
+    except UnverifiableError as error:
+        raise OperationError(f"archive {location.name}: {error}") from error
+
+
+def problems_of_chain(proofs: Iterable[Proof], anchors: Sequence[str]) -> list[str]:
+    """Places where the chain of seals of archived days is cut or signed by another key. ``anchors``: trusted public
+    keys.
+
+    The days before the first one may have gone from the archive.
+    """
+    seals: dict[int, Seal] = {}
+    keys: dict[str, Key] = {}
+    for proof in proofs:
+        seals |= {seal.serial: seal for seal in proof.seals}
+        keys |= {key.fingerprint: key for key in proof.keys}
+    chain = [seals[serial] for serial in sorted(seals)]
+    first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
+    since_first = [seal for seal in chain if first is not None and seal.serial >= first.serial]
+    if wrong := wrong_key(since_first, list(keys.values()), anchors):
+        return [wrong]
+    return chain_problems(since_first, None, from_first=False) + list(
+        seal_problems(since_first, list(keys.values()), anchors)
+    )
+
+
 class _Check:
     """The rows of one day against its seal."""
 
@@ -87,6 +126,8 @@ class _Check:
             listed, sealed = getattr(manifest, name), getattr(seal, name)
             if listed != sealed:
                 yield f"{name}: {listed} by the manifest, {sealed} by the seal"
+        if manifest.proof not in (None, Proof.of_bundle(bundle)):
+            yield "the manifest has other seals, keys or sources than the file of the seal"
         for file in manifest.files:
             if file.table == "seal":
                 continue

@@ -23,6 +23,7 @@ from history.archive.manifest import (
     ArchivedFile,
     DayFolder,
     Manifest,
+    Proof,
     Table,
     find_manifest,
     footer_crc32,
@@ -72,6 +73,7 @@ class DayWriter:
         self._samples = samples
         self._before = before
         self._generation = 1
+        self._proof: Proof | None = None
         self._files: list[ArchivedFile] = []
         self._written: list[tuple[Table, str, int]] = []  # with path and rows
         self._amendment = ""  # its path
@@ -223,6 +225,7 @@ class DayWriter:
         bundle = SealBundle(
             "day", str(sealed.day), True, sealed.seals, sealed.parts, sealed.rows, keys, sealed.document, sealed.differs
         )  # fmt: skip
+        self._proof = Proof.of_bundle(bundle)
         path = self._folder.seal(self._generation)
         with self._location.created(f"{self._folder.incoming}/{path}") as sink:
             sink.write(gzip.compress(bundle.encode(), mtime=0))
@@ -251,6 +254,7 @@ class DayWriter:
             samples=sum(place.samples for place in self._places.values()),
             channels=len(self._places),
             files=tuple(files),
+            proof=self._proof,
         )
         written = frozenset(path for _, path, _ in self._written)
         return DayFiles(self._location, self._folder, manifest, written)

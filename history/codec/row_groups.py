@@ -100,6 +100,12 @@ class Rows:
         }
         return Rows(len(columns["time"]), columns)
 
+    def shifted(self, offset: int) -> Rows:
+        """Rows whose channels have ids greater by an offset."""
+        if not offset:
+            return self
+        return Rows(self.n, {**self.columns, "channel_id": self.columns["channel_id"] + np.int32(offset)})
+
     def of_channels(self, channels: Collection[int]) -> Rows | None:
         """Rows of channels; None: there are none."""
         ids = self.columns["channel_id"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from history.archive.meanings import TEXT, Meanings
-from history.archive_days.verify import problems_of, read_bundle
+from history.archive_days.verify import problems_of, problems_of_chain, proof_of
 from history.codec.row_groups import TIME
-from history.seals.seal_store import chain_problems
-from history.standalone import Key, Seal, UnverifiableError, seal_problems, wrong_key
 
 SAMPLES = pa.schema(
     [
@@ -105,25 +102,7 @@ class Archive:
 
         The days before the first one may have gone from the archive.
         """
-        seals: dict[int, Seal] = {}
-        keys: dict[str, Key] = {}
-        for day in self.days():
-            files = self._files(day)
-            [file] = files.manifest.of_table("seal")
-            try:
-                bundle = read_bundle(self.location, file.path)
-            except UnverifiableError as error:
-                raise OperationError(f"archive {self.location.name}: {error}") from error
-            seals |= {seal.serial: seal for seal in bundle.seals}
-            keys |= {key.fingerprint: key for key in bundle.keys}
-        chain = [seals[serial] for serial in sorted(seals)]
-        first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
-        since_first = [seal for seal in chain if first is not None and seal.serial >= first.serial]
-        if wrong := wrong_key(since_first, list(keys.values()), anchors):
-            return [wrong]
-        return chain_problems(since_first, None, from_first=False) + list(
-            seal_problems(since_first, list(keys.values()), anchors)
-        )
+        return problems_of_chain((proof_of(self.location, self.manifest(day)) for day in self.days()), anchors)
 
     def samples(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
@@ -244,23 +223,20 @@ def _columns(rows: Sequence[tuple[Any, ...]], n: int) -> Iterator[tuple[Any, ...
 
 def _gaps_of_day(files: DayFiles, chosen: Sequence[int | str]) -> tuple[dict[int, str], list[tuple[Any, ...]]]:
     """Channel id → name, of the channels; and their gaps: channel id, then the fields from from_time on."""
-    channels = files.channels(("channel_id", "name"))
+    channels = files.channels(("channel_id", "name", "source"))
     ids = _chosen(channels, chosen)
-    names = dict(zip(channels["channel_id"].to_pylist(), channels["name"].to_pylist(), strict=True))
+    numbers, labels, sources = (channels[name].to_pylist() for name in ("channel_id", "name", "source"))
+    names = dict(zip(numbers, labels, strict=True))
     rows = files.rows("gaps")
-    sources: dict[int, set[int]] = {}
+    of_source: dict[int, set[int]] = {}
     if any(channel is None for _, channel, *_ in rows):
-        [seal] = files.manifest.of_table("seal")
-        try:
-            document = json.loads(read_bundle(files.location, seal.path).document)
-        except UnverifiableError as error:
-            raise OperationError(f"archive {files.location.name}: {error}") from error
-        for entry in document["channels"]:
-            sources.setdefault(entry["source"], set()).add(entry["id"])
+        source_ids = {source["name"]: source["id"] for source in proof_of(files.location, files.manifest).sources}
+        for number, source in zip(numbers, sources, strict=True):
+            of_source.setdefault(source_ids.get(source, 0), set()).add(number)
     return {number: name for number, name in names.items() if number in ids}, [
         (number, *gap)
         for source, channel, *gap in rows
-        for number in (sources.get(source, set()) if channel is None else {channel})
+        for number in (of_source.get(source, set()) if channel is None else {channel})
         if number in ids and number in names
     ]
 

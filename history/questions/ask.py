@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import shlex
 from collections.abc import Coroutine, Mapping, Sequence
@@ -12,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import asyncpg
 from rich.console import Console
@@ -25,13 +26,15 @@ from core.errors import OperationError
 from core.formatting import wide
 from core.installation import ALL, chosen
 from core.paths import State
-from history.questions.request import Request, prepare
+from history.questions.request import Request, prepare, prepare_archived
 from history.sql.sources.execution import Limits
 from schema.question_files import Question, questions
 
 if TYPE_CHECKING:
+    from history.archive_days.plants import Plants
     from history.questions.drawing import Drawing
 
+Result = TypeVar("Result")
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)
 _ADVICE = "narrow the question by --from, --to or --channel"
@@ -86,6 +89,19 @@ class TimeRange:
         return since, until
 
 
+def chosen_plants(file: str | Path | None, names: Sequence[str]) -> Plants | None:
+    """The plants with some names (none: all) of a file, or of the one that PLANTLOG_PLANTS names; None: neither file
+    nor names. Raises OperationError."""
+    file = file or (os.environ.get("PLANTLOG_PLANTS") if names else None)
+    if file is None:
+        if names:
+            raise OperationError("--plant requires --plants FILE, or PLANTLOG_PLANTS in the environment")
+        return None
+    from history.archive_days.plants import Plants  # noqa: PLC0415 (few questions need it)
+
+    return Plants.of_file(Path(file), names)
+
+
 def find_question(name: str) -> Question:
     """One question. Raises OperationError with those that there are."""
     known_questions = questions()
@@ -128,14 +144,17 @@ def ask(
     installation: str = ALL,
     state: State | None = None,
     limits: Limits = _LIMITS,
+    plants: str | Path | None = None,
+    plant: str | Sequence[str] = (),
     **options: object,
 ) -> Any:
     """The answer to a question as a table of Arrow, for notebooks and programs.
 
     ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``; until: None: now);
     ``channels``: names or patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or
-    ``all``; ``state``: of the appliance (None: the current one); ``options``: the question's own, such as
-    ``hold="2 min"``, ``factor=10`` or ``times=[one, another]``.
+    ``all``; ``state``: of the appliance (None: the current one); ``plants``: a file of plants, whose archives are asked
+    in place of the appliance, and ``plant``: which of them (docs/archive.md; none: all); ``options``: the question's
+    own, such as ``hold="2 min"``, ``factor=10`` or ``times=[one, another]``.
 
     Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
     """
@@ -150,6 +169,7 @@ def ask(
         parse_options(definition, [*words]),
         installation,
         limits,
+        plants=chosen_plants(plants, [plant] if isinstance(plant, str) else plant),
     )[0]
 
 
@@ -162,10 +182,12 @@ def answer(
     installation: str = ALL,
     limits: Limits = _LIMITS,
     plot: Path | None = None,
+    plants: Plants | None = None,
 ) -> tuple[Any, str]:
     """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`ask`.
 
-    ``options``: of :func:`parse_options`. ``plot``: a file to draw it in, if it has rows.
+    ``options``: of :func:`parse_options`. ``plot``: a file to draw it in, if it has rows. ``plants``: whose archives
+    are asked, without a database.
     """
     if plot is not None:
         from history.questions.drawing import require_format  # noqa: PLC0415
@@ -184,11 +206,17 @@ def answer(
         bounds = (parse_time("--reference", text.strip(), now).isoformat() for text in reference.split("..", 1))
         options = {**options, "reference": "..".join(bounds)}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
-    with database_errors():
-        try:
-            request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
-        except asyncpg.DataError as error:
-            raise OperationError(f"{question.name}: {error}") from error
+    archives = None
+    if plants is not None:
+        if installation != ALL:
+            raise OperationError("--installation cannot be combined with --plants: use --plant")
+        request, archives = _run(prepare_archived(plants, question, arguments, list(channels) or None))
+    else:
+        with database_errors():
+            try:
+                request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
+            except asyncpg.DataError as error:
+                raise OperationError(f"{question.name}: {error}") from error
     with ExitStack() as stack:
         executor = limits.executor(state.root)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
@@ -196,12 +224,12 @@ def answer(
             executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor) as session:
+        with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor, archives) as session:
             table = session.table("FROM answer")
-            notes = portions.notes(session, request)
+            lines = [portions.notes(session, request), *(archives.notes() if archives is not None else ())]
             if plot is not None and table.num_rows:
                 _draw(portions.drawing(session, _title(question, request)), plot)
-            return table, notes
+            return table, "\n".join(filter(None, lines))
 
 
 def _title(question: Question, request: Request) -> str:
@@ -216,7 +244,9 @@ def _draw(drawing: Drawing, path: Path) -> None:
         raise OperationError(f"--plot: {path} can't be written: {error.strerror}") from error
 
 
-def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:
+def tables(
+    state: State, texts: Sequence[str], limits: Limits = _LIMITS, plants: Plants | None = None
+) -> dict[str, Any]:
     """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`ask`.
 
     ``QUESTION OPTIONS``: as behind ``plantlog ask``.
@@ -233,7 +263,9 @@ def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict
         question = find_question(arguments.question)
         interval = TimeRange(arguments.since, arguments.until, arguments.at, arguments.around)
         options = parse_options(question, rest)
-        answers[name], _ = answer(state, question, interval, arguments.channel, options, arguments.installation, limits)
+        answers[name], _ = answer(
+            state, question, interval, arguments.channel, options, arguments.installation, limits, plants=plants
+        )
     return answers
 
 
@@ -245,7 +277,7 @@ async def _request(
         return await prepare(connection, question, arguments, list(channels) or None, installation_row)
 
 
-def _run(work: Coroutine[Any, Any, Request]) -> Request:
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run it and return its result. A notebook's thread has a running event loop already."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.execution import Limits
 from schema.queries import load
 from schema.question_files import Question
+
+if TYPE_CHECKING:
+    from history.sql.sources.plants import PlantArchives
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
@@ -40,15 +43,19 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 
 @contextmanager
 def answer_session(
-    state: State, request: Request, limits: Limits, executor: Executor | None = None
+    state: State,
+    request: Request,
+    limits: Limits,
+    executor: Executor | None = None,
+    archives: PlantArchives | None = None,
 ) -> Iterator[Session]:
     """A session in which the answer is the table ``answer``, ``notes`` has lines for people about it, and ``windows``
     the interval that it is about, behind that which it is compared with.
 
-    Raises OperationError or DatabaseError.
+    ``archives``: those that the request is about. Raises OperationError or DatabaseError.
     """
     ends = time.monotonic() + limits.seconds
-    with opened(state, limits, request.installation, request.question, executor) as session:
+    with opened(state, limits, request.installation, request.question, executor, archives=archives) as session:
         if request.needs_sampling:
             request = request.with_sampling(_sampling(session, request))
         first = True

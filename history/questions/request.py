@@ -6,10 +6,11 @@ Durations that nobody chose follow the sampling interval of the channels, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
@@ -18,6 +19,12 @@ from core.errors import OperationError
 from schema.queries import load
 from schema.question_files import REFERENCE, Parameter, Question
 
+if TYPE_CHECKING:
+    from history.archive_days.plants import Plants
+    from history.sql.sources.plants import PlantArchives
+
+Cast = Callable[[Sequence[tuple[str, str | None]]], Awaitable[Sequence[Any]]]  # types with texts → values
+_EARLIER = timedelta(days=1)  # than what is read: a reference may become longer once the sampling interval is known
 _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
@@ -129,7 +136,7 @@ async def prepare(
     rows = await connection.fetch(queries["select_unmatched_patterns"], [*(patterns or []), *of_target])
     if strict and (unmatched := [row["pattern"] for row in rows]):
         raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
-    values = {**await _values(connection, question, arguments), "channels": patterns}
+    values = {**await _values(partial(_cast, connection), question, arguments), "channels": patterns}
     first, until = first_read(question, values), values["until"]
     lost = await connection.fetch(queries["select_lost_days"], first, until, patterns) if strict else []
     if lost:
@@ -145,19 +152,50 @@ async def prepare(
     return Request(question, values, first, names, rate, installation, bool(archived))
 
 
-async def _values(
-    connection: asyncpg.Connection[Any], question: Question, arguments: Mapping[str, str]
-) -> dict[str, Any]:
+async def prepare_archived(
+    plants: Plants, question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None
+) -> tuple[Request, PlantArchives]:
+    """A request about the archives of plants, and what is read of them. As of :func:`prepare`."""
+    from history.sql.sources.plants import PlantArchives, matches  # noqa: PLC0415 (few questions need it)
+
+    values = {**await _values(_cast_by_duckdb, question, arguments), "channels": patterns}
+    first = first_read(question, values)
+    archives = PlantArchives(plants, first - _EARLIER, values["until"])
+    names = {row["name"]: row["unit_path"] for row in archives.channels}
+    of_target = [arguments["target"]] if "target" in arguments else []
+    if unmatched := [one for one in [*(patterns or []), *of_target] if not any(matches(name, [one]) for name in names)]:
+        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text; names begin with PLANT/)")
+    channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
+    return Request(question, values, first, channels, archives.rate, None, True), archives
+
+
+async def _cast(connection: asyncpg.Connection[Any], texts: Sequence[tuple[str, str | None]]) -> Sequence[Any]:
+    columns = (f"CAST(${i}::text AS {kind}) AS value_{i}" for i, (kind, _) in enumerate(texts, 1))
+    return tuple(await connection.fetchrow(f"SELECT {', '.join(columns)}", *(text for _, text in texts)) or ())
+
+
+async def _cast_by_duckdb(texts: Sequence[tuple[str, str | None]]) -> Sequence[Any]:
+    columns = (f"CAST(${i}::text AS {kind})" for i, (kind, _) in enumerate(texts, 1))
+    import duckdb  # noqa: PLC0415 (it takes long to import)
+
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            row = connection.execute(f"SELECT {', '.join(columns)}", [text for _, text in texts]).fetchone()
+        except duckdb.Error as error:
+            raise OperationError(str(error)) from error
+    return [value.astimezone(UTC) if isinstance(value, datetime) else value for value in row or ()]
+
+
+async def _values(cast: Cast, question: Question, arguments: Mapping[str, str]) -> dict[str, Any]:
     parameters = [parameter for parameter in question.parameters if parameter.name != "channels"]
-    columns = (
-        f"CAST(${i}::text AS {'text' if parameter.type == REFERENCE else parameter.type}) AS {parameter.name}"
-        for i, parameter in enumerate(parameters, 1)
-    )
     texts = [arguments.get(parameter.name, parameter.default) for parameter in parameters]
-    values = dict(await connection.fetchrow(f"SELECT {', '.join(columns)}", *texts) or {})
+    types = ["text" if parameter.type == REFERENCE else parameter.type for parameter in parameters]
+    cast_values = await cast(list(zip(types, texts, strict=True)))
+    values = dict(zip((parameter.name for parameter in parameters), cast_values, strict=True))
     for parameter in parameters:
         if parameter.type == REFERENCE and values[parameter.name] is not None:
-            values[parameter.name] = await _reference(connection, values[parameter.name], values)
+            values[parameter.name] = await _reference(cast, values[parameter.name], values)
         length, value = values["until"] - values["since"], values[parameter.name]
         if parameter.name == "step" and value is not None and _follows(parameter) and value > length:
             raise OperationError(
@@ -166,16 +204,15 @@ async def _values(
     return values
 
 
-async def _reference(connection: asyncpg.Connection[Any], text: str, values: Mapping[str, Any]) -> list[datetime]:
+async def _reference(cast: Cast, text: str, values: Mapping[str, Any]) -> list[datetime]:
     """Bounds of a reference: of ``FROM..TO``, or of a time before since. Raises OperationError."""
     since, until = values["since"], values["until"]
     begin_text, is_interval, end_text = text.partition("..")
     if is_interval:
-        begin, end = [
-            await connection.fetchval("SELECT $1::text::timestamptz", bound) for bound in (begin_text, end_text)
-        ]
+        begin, end = await cast([("timestamptz", begin_text), ("timestamptz", end_text)])
     else:
-        begin, end = since - await connection.fetchval("SELECT $1::text::interval", text), since
+        [length] = await cast([("interval", text)])
+        begin, end = since - length, since
     if begin >= end:
         raise OperationError(
             f"--reference: found {text!r}; legal: FROM..TO with FROM before TO, or a time before --from"

@@ -16,17 +16,14 @@ from history.sql.kernel_functions import KernelFunctions
 from history.sql.kernels import runs
 from history.sql.kernels.columns import by_portion
 from history.sql.kernels.reference import sampling_intervals
-from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
-from schema.queries import load
 
 
 class Functions:
     """``channel_ids`` and the others that :meth:`register` names."""
 
-    def __init__(self, reader: ReaderConnection, source: SampleSource, failures: list[BaseException]) -> None:
+    def __init__(self, source: SampleSource, failures: list[BaseException]) -> None:
         """``failures``: where errors are put that end a query."""
-        self._reader = reader
         self._source = source
         self._kernels = KernelFunctions(source)
         self._failures = failures
@@ -51,7 +48,7 @@ class Functions:
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
-        return None if patterns is None else self._value("select_matching_channels", patterns)
+        return None if patterns is None else self._source.matching(patterns)
 
     def steady_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
@@ -64,8 +61,7 @@ class Functions:
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
-        shortest: float | None = self._value("select_shortest_interval", patterns)
-        return shortest
+        return self._source.shortest_interval(patterns)
 
     def usual_interval(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None
@@ -89,7 +85,7 @@ class Functions:
         """Channels of which samples were quarantined with since <= time < until."""
         if since is None or until is None:
             return None
-        return self._value("select_quarantined_channels", since, until) or []
+        return self._source.quarantined_channels(since, until)
 
     def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
         """Time of the first sample with since <= time < until, as of ``plant.first_sample``; None: there is none."""
@@ -98,19 +94,8 @@ class Functions:
         return self._source.first(channel, since, until)
 
     def has_sample_before(self, channels: Any, before: Any) -> Any:
-        """Answers of ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
-        ids, times = channels.to_pylist(), before.to_pylist()
-        rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
-        answers = [
-            stored or (self._source.dropped_before(channel, time) if channel and time else None)
-            for channel, time, (stored,) in zip(ids, times, rows, strict=True)
-        ]
-        return pa.array(answers, pa.bool_())
-
-    def _value(self, section: str, *arguments: Any) -> Any:
-        """Value of the only row of a query."""
-        [row] = self._reader.fetch_once(load("sql")[section], *arguments)
-        return row[0]
+        """Answers of ``plant.has_sample_before``, for many channels at a time."""
+        return pa.array(self._source.have_sample_before(channels.to_pylist(), before.to_pylist()), pa.bool_())
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import duckdb
@@ -31,6 +31,9 @@ from history.sql.sources.scan import Scans
 from history.sql.sources.tables import tables
 from schema.queries import load
 from schema.question_files import Question
+
+if TYPE_CHECKING:
+    from history.sql.sources.plants import PlantArchives
 
 _FETCHED = 10_000  # rows
 _WRITTEN = 100_000  # rows of a batch
@@ -54,14 +57,15 @@ class Session:
     def __init__(
         self,
         connection: Any,
-        reader: ReaderConnection,
+        cancel: Callable[[], None],
         failures: list[BaseException],
         limits: Limits,
         register: Callable[[], None] | None,
     ) -> None:
-        """``register``: makes functions and macros, once a query needs one: they are a quarter of a start's CPU."""
+        """``cancel``: ends what the database does for a query; ``register``: makes functions and macros, once a query
+        needs one: they are a quarter of a start's CPU."""
         self._connection = connection
-        self._reader = reader
+        self._cancel = cancel
         self._failures = failures
         self._limits = limits
         self._register = register
@@ -211,7 +215,7 @@ class Session:
 
     def _end(self, done: Future[Any]) -> None:
         self._connection.interrupt()
-        self._reader.cancel()
+        self._cancel()
         wait([done], _END_SECONDS)
 
     def _problem(self, error: Any) -> PlantlogError:
@@ -248,12 +252,14 @@ def opened(
     files: Mapping[str, Path] = MappingProxyType({}),
     writable: Path | None = None,
     time_zone: str = "UTC",
+    archives: PlantArchives | None = None,
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
     are parts of, so that what is not samples is read once, and joins stay as they are written. ``executor``: computes
     kernels, and ends with the session; None: the one of the limits. ``others``: further tables, of Arrow; ``files``:
     of CSV or Parquet, which are read now, as no query can. ``writable``: the only file that a query may write.
-    ``time_zone``: of times without an offset, and of those that are shown.
+    ``time_zone``: of times without an offset, and of those that are shown. ``archives``: of several plants, which are
+    read in place of archive and database.
 
     Raises OperationError for limits that are none, files that can't be read and names that are taken, DatabaseError
     where the database can't be reached.
@@ -264,13 +270,21 @@ def opened(
         executors = executor or limits.executor(state.root), ThreadPoolExecutor(THREADS)
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
-        with database_errors():
-            reader = ReaderConnection(state.dsn("reader"), installation, once=question is not None)
-            stack.callback(reader.close)
+        if archives is not None:
+            from history.sql.sources import plants  # noqa: PLC0415 (few sessions need it)
+
             stack.callback(scans.end, _END_SECONDS)
-            stack.callback(end_executors)  # what reads does not wait for them
-            source = SampleSource(reader, state, *executors, limits.threads)
-            own_tables = tables(reader, source, scans, once=question is not None)
+            stack.callback(end_executors)
+            source: SampleSource = plants.PlantSamples(archives, *executors, limits.threads)
+            own_tables, cancel = plants.tables(archives, scans, source), _nothing
+        else:
+            with database_errors():
+                reader = ReaderConnection(state.dsn("reader"), installation, once=question is not None)
+                stack.callback(reader.close)
+                stack.callback(scans.end, _END_SECONDS)
+                stack.callback(end_executors)  # what reads does not wait for them
+                source, cancel = SampleSource(reader, state, *executors, limits.threads), reader.cancel
+                own_tables = tables(reader, source, scans, once=question is not None)
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -288,11 +302,11 @@ def opened(
         def register() -> None:
             from history.sql.functions import Functions  # noqa: PLC0415 (all kernels: few queries need them)
 
-            Functions(reader, source, scans.failures).register(connection)
+            Functions(source, scans.failures).register(connection)
             for section in ("texts", "macros"):
                 connection.execute(queries[section])
 
-        session = Session(connection, reader, scans.failures, limits, None if question else register)
+        session = Session(connection, cancel, scans.failures, limits, None if question else register)
         for name, table in own_tables.items():
             connection.register(name, table)
         for section in ("settings", "views"):
@@ -326,6 +340,10 @@ def _temporary_files() -> Iterator[Path]:
             folder = Path(stack.enter_context(temporary))
             stack.enter_context(folder_lock(folder))
         yield folder
+
+
+def _nothing() -> None:
+    pass
 
 
 def _leave() -> None:

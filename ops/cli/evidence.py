@@ -14,7 +14,7 @@ from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
 from core.terminal import Console
-from ops.cli.options import AsJson, Channels
+from ops.cli.options import AsJson, Channels, PlantNames, PlantsFile
 
 app = typer.Typer(
     help="Seal and verify what is stored; export it, or delete samples, with a record of that.", no_args_is_help=True
@@ -135,6 +135,8 @@ def verify(
     deposited: Annotated[
         str | None, typer.Option(metavar="HASH", help="Hash of a seal that a third party has: the chain must have it.")
     ] = None,
+    plants: PlantsFile = None,
+    plant: PlantNames = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
     ] = False,
@@ -146,6 +148,11 @@ def verify(
     from history.seals.verify import verify as run
 
     state = State.current()
+    if plants is not None or plant:
+        if channel or key or installation or since or until or deposited:
+            raise OperationError("--plants can be combined with a day, --plant, --strict and --json only")
+        _verify_plants(plants, plant or [], _parse_day(what), as_json)
+        return
     if what == "rollups":
         _verify_rollups(state, since, until, as_json)
         return
@@ -163,6 +170,23 @@ def verify(
         typer.echo("\n".join(line for report in reports for line in format_report(report, limit)))
     days = [day for report in reports for day in report.days]
     if not all(report.ok for report in reports) or (strict and not all(day.strictly_ok for day in days)):
+        raise typer.Exit(1)
+
+
+def _verify_plants(file: Path | None, names: list[str], day: date | None, as_json: bool) -> None:
+    from history.questions.ask import chosen_plants
+
+    plants = chosen_plants(file, names)
+    assert plants is not None
+    results = []
+    for plant, verified, problems in plants.verify(day):
+        results.append({"plant": plant.name, "day": None if verified is None else str(verified), "problems": problems})
+        if not as_json:
+            what = f"{plant.name} {'chain of seals' if verified is None else verified}"
+            typer.echo("\n".join(f"{what}: {text}" for text in problems or ["as sealed"]))
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+    if any(result["problems"] for result in results):
         raise typer.Exit(1)
 
 

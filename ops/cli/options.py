@@ -30,6 +30,19 @@ ConfigFile = Annotated[
         help="Configuration file. Default: the last one used; at first that of PLANTLOG_CONFIG, or the example.",
     ),
 ]
+PlantsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plants",
+        metavar="FILE",
+        help="Read the archives of the plants that this file lists, in place of this appliance's data. "
+        "Default with --plant: PLANTLOG_PLANTS.",
+    ),
+]
+PlantNames = Annotated[
+    list[str] | None,
+    typer.Option("--plant", metavar="NAME", help="Only this plant of the file, or a pattern with *. Can be repeated."),
+]
 TakeOver = Annotated[
     str | None,
     typer.Option(

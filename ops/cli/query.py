@@ -14,7 +14,7 @@ from core.formatting import count
 from core.imports import quick_imports
 from core.paths import State
 from core.terminal import Console
-from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Threads, Timeout
+from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, PlantNames, PlantsFile, Threads, Timeout
 
 if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
@@ -44,6 +44,8 @@ def ask(
             help="Only this installation of the database: its plant, its id, or the beginning of that; or all.",
         ),
     ] = "all",
+    plants: PlantsFile = None,
+    plant: PlantNames = None,
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
     plot: Annotated[
         Path | None,
@@ -75,8 +77,9 @@ def ask(
     time_range = questions.TimeRange(since, until, at, around)
     limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
+    of_plants = questions.chosen_plants(plants, plant or [])
     table, note = questions.answer(
-        State.current(), question, time_range, channel or [], options, installation, limits, plot
+        State.current(), question, time_range, channel or [], options, installation, limits, plot, of_plants
     )
     answer = output.Answer.of_table(table, note)
     if (as_json or as_csv) and note:
@@ -116,6 +119,8 @@ def sql(
     time_zone: Annotated[
         str, typer.Option(metavar="ZONE", help="Zone of times that are shown, and without an offset: Europe/Berlin.")
     ] = "UTC",
+    plants: PlantsFile = None,
+    plant: PlantNames = None,
     limit: Limit = 40,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
@@ -146,8 +151,18 @@ def sql(
     rows = None
     with ExitStack() as stack:
         partial = None if output is None else stack.enter_context(file_output.begun(output))
-        others = tables(state, answers, limits) if answers else {}
-        session = stack.enter_context(opened(state, limits, None, None, None, others, files, partial, time_zone))
+        archives = of_plants = None
+        if plants is not None or plant:
+            from history.questions.ask import chosen_plants
+            from history.sql.sources.plants import PlantArchives
+
+            of_plants = chosen_plants(plants, plant or [])
+            assert of_plants is not None
+            archives = PlantArchives(of_plants)
+        others = tables(state, answers, limits, of_plants) if answers else {}
+        session = stack.enter_context(
+            opened(state, limits, None, None, None, others, files, partial, time_zone, archives)
+        )
         for note in session.notes:
             typer.echo(f"note: {note}", err=True)
         if output is not None and partial is not None:

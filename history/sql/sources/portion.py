@@ -35,6 +35,12 @@ class FileSamples:
     files: DayFiles  # no others than those that are needed
     places: Mapping[int, Place]
     bounds: tuple[int, int]  # µs
+    offset: int  # of the ids of channels, which differ between plants
+
+    @property
+    def channels(self) -> Iterator[int]:
+        """Channels that have samples of the day."""
+        return (number + self.offset for number in self.places)
 
     @property
     def is_amended(self) -> bool:
@@ -44,7 +50,8 @@ class FileSamples:
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
         """The samples, in the order of the files."""
         for file in self.files.manifest.files:
-            yield from self.files.parts(file, self.places, names, self.bounds, _footers)
+            for rows in self.files.parts(file, self.places, names, self.bounds, _footers):
+                yield rows.shifted(self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class SamplePortion:
         )
 
     def _is_one_channel(self) -> bool:
-        return len({number for day in self.stored for number in day.places}) == 1
+        return len({number for day in self.stored for number in day.channels}) == 1
 
 
 def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:
@@ -117,7 +124,8 @@ class ArchivedDay:
     archived: dict[int, Place]  # channels that are read in the archive only
     merged: frozenset[int]  # in the database, or in both
     files: DayFiles
-    samples: DaySamples
+    samples: DaySamples | None  # None: there is no database
+    offset: int = 0  # of the ids of channels
 
     def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
         """Day of some of the channels."""
@@ -130,7 +138,8 @@ class ArchivedDay:
         of_samples = self.files.manifest.of_table("samples")
         needed = tuple(file for file in of_samples if file.amendment or file.path in paths)
         files = replace(self.files, manifest=replace(self.files.manifest, files=needed))
-        return FileSamples(files, self.archived, bounds)
+        places = {number - self.offset: place for number, place in self.archived.items()}
+        return FileSamples(files, places, bounds, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

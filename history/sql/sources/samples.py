@@ -6,7 +6,7 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import date, datetime
 from functools import partial
@@ -62,22 +62,24 @@ class SampleSource:
         little or too large to be sent.
         """
         self._reader = reader
+        self._use(executor, threads, at_a_time)
+        self.days = ArchivedDays(state.root)
+
+    def _use(self, executor: Executor, threads: Executor, at_a_time: int) -> None:
         self._executor = executor
         self._cluster = executor if isinstance(executor, Cluster) else None
         self._threads = threads
         self._at_a_time = max(at_a_time, THREADS)
-        self.days = ArchivedDays(state.root)
         forget_footers()
 
     def read(self, scan: Scan) -> Iterator[Any]:
         """Batches with the columns of a scan. Raises OperationError."""
-        needs_names = scan.mentions("name", "unit")
-        rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
-        meanings = Meanings([tuple(row) for row in rows])
+        meanings_of = self._meanings() if scan.mentions("name", "unit") else lambda _: Meanings([])
         names = [name for name in _VALUES if scan.mentions(name)]
         kernel = by_portion(partial(as_arrow, names))
         days = self._days()
         for hours in scan.hours(days, "time"):
+            meanings = meanings_of(hours.day)
             [day] = self._placed(scan, meanings, [hours], days)
             of_day = self._portions([day], hours.within, names, in_parts=True)
             results = in_order(lambda portion: self._threads.submit(compute, kernel, portion), of_day)
@@ -140,7 +142,7 @@ class SampleSource:
                 earliest = time if earliest is None else min(earliest, time)
         return earliest
 
-    def dropped_before(self, channel: int, before: datetime) -> bool:
+    def _dropped_before(self, channel: int, before: datetime) -> bool:
         """Return whether an archived day of which samples were dropped has one of a channel before a time."""
         for dropped in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
             for row in self._archived([dropped["day"]])[dropped["day"]]:
@@ -150,6 +152,38 @@ class SampleSource:
                 ):
                     return True
         return False
+
+    def matching(self, patterns: Sequence[str]) -> list[int]:
+        """Channels that have one of these names, in which ``*`` stands for any text."""
+        ids: list[int] = self._value("select_matching_channels", patterns)
+        return ids
+
+    def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
+        """The shortest one (s) in which a channel of such a name is expected to be read; None: there is none."""
+        shortest: float | None = self._value("select_shortest_interval", patterns)
+        return shortest
+
+    def quarantined_channels(self, since: datetime, until: datetime) -> list[int]:
+        """Channels of which samples were quarantined with since <= time < until."""
+        return self._value("select_quarantined_channels", since, until) or []
+
+    def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
+        """Whether each channel has a sample before its time: a query for each costs 1 ms. None: it is not known."""
+        rows = self._reader.fetch(load("sql")["select_have_sample_before"], channels, times)
+        return [
+            stored or (self._dropped_before(channel, time) if channel and time else None)
+            for channel, time, (stored,) in zip(channels, times, rows, strict=True)
+        ]
+
+    def _value(self, section: str, *arguments: Any) -> Any:
+        """Value of the only row of a query."""
+        [row] = self._reader.fetch_once(load("sql")[section], *arguments)
+        return row[0]
+
+    def _meanings(self) -> Callable[[date], Meanings]:
+        """Meanings of channels by the day."""
+        meanings = Meanings([tuple(row) for row in self._reader.fetch(load("sql")["select_meanings"])])
+        return lambda _: meanings
 
     def _days(self) -> dict[date, bool]:
         """Day → whether the database may have samples of it."""
@@ -178,7 +212,9 @@ class SampleSource:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         live = DaySamples(self._reader.connection, day.hours.day), day.live
         sources = [live, *((part.samples, part.merged) for part in day.parts)]
-        for samples, channels in (source for source in sources if source[1]):
+        for samples, channels in sources:
+            if samples is None or not channels:
+                continue
             portions = samples.portions(sorted(channels), day.hours.hours)
             for of_channel in chain.from_iterable(
                 samples_by_channel.values() for samples_by_channel in self._reader.iterate(portions)

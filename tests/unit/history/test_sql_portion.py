@@ -27,7 +27,7 @@ class Day:
     is_amended: bool
 
     @property
-    def places(self) -> set[int]:
+    def channels(self) -> set[int]:
         return {group[0][0] for group in self.groups}
 
     @property

@@ -24,10 +24,14 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[tuple[Maint
 
 
 @asynccontextmanager
-async def recorded_plant(database: Database, folder: Path) -> AsyncIterator[tuple[Maintained, Recording]]:
-    """Sealed plant that is not archived yet. ``folder``: gets its state folder, ``state``, and an empty archive."""
-    archive = folder / "archive"
-    archive.mkdir()
+async def recorded_plant(
+    database: Database, folder: Path, archive: Path | None = None
+) -> AsyncIterator[tuple[Maintained, Recording]]:
+    """Sealed plant that is not archived yet. ``folder``: gets its state folder, ``state``; ``archive``: the folder of
+    its archive (None: an empty one)."""
+    if archive is None:
+        archive = folder / "archive"
+        archive.mkdir()
     async with (
         SealedPlant(database, folder / "state", "north") as sealed,
         Recording(database, folder / "recording") as recording,

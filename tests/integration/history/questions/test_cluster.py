@@ -31,7 +31,7 @@ from tests.database import Database, prepared
 from tests.integration.history.archive.test_s3 import NAME, options_of
 from tests.integration.history.questions.answers import LIMITS, assert_same
 from tests.integration.history.questions.recorded_plant import recorded_plant
-from tests.integration.history.questions.test_over_archive import _OPTIONS, _record_next_day, ask
+from tests.integration.history.questions.test_over_archive import OPTIONS, _record_next_day, ask
 from tests.repository_servers import Peer
 from tests.throttling_store import throttling
 from tests.waiting import PATIENCE, until_sync
@@ -144,9 +144,9 @@ def test_answers_are_the_same(
     at_portion(monkeypatch, submitted.append)
     for name in ("stuck_sensors", "correlation", "first_mover", "aggregates"):
         before = len(submitted)
-        rows, _ = ask(there, name, _OPTIONS.get(name, {}))
+        rows, _ = ask(there, name, OPTIONS.get(name, {}))
         assert len(submitted) > before
-        assert_same(rows, ask(here, name, _OPTIONS.get(name, {}))[0])
+        assert_same(rows, ask(here, name, OPTIONS.get(name, {}))[0])
     until_sync(lambda: cluster.tasks() == 0)
 
 

@@ -34,7 +34,7 @@ from tests.integration.history.questions.recording import Recording, at
 
 __all__ = ["plant"]  # a fixture
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
-_OPTIONS: dict[str, dict[str, str]] = {  # of questions that need some, or have more to show with them
+OPTIONS: dict[str, dict[str, str]] = {  # of questions that need some, or have more to show with them
     "aggregates": {
         "aggregate": "time_average,total,duration_in_state,count_transitions,increase,rate,percentile",
         "step": "7 min",
@@ -100,9 +100,9 @@ def test_answer_is_the_same_from_the_archive(
 ) -> None:
     """Several portions of channels are read."""
     monkeypatch.setattr(portions, "_SAMPLES", 1000)
-    expected, _ = ask(stored, name, _OPTIONS.get(name, {}))
+    expected, _ = ask(stored, name, OPTIONS.get(name, {}))
     assert expected
-    assert_same(ask(archived, name, _OPTIONS.get(name, {}))[0], expected)
+    assert_same(ask(archived, name, OPTIONS.get(name, {}))[0], expected)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ async def test_samples_that_are_nowhere_are_an_error(plant: tuple[Maintained, Re
     for name in questions():
         if name != "correlation":
             with pytest.raises(OperationError, match=f"{name}: retention dropped samples of 2026-03-09, which are not"):
-                await asyncio.to_thread(ask, state, name, _OPTIONS.get(name, {}))
+                await asyncio.to_thread(ask, state, name, OPTIONS.get(name, {}))
     # A channel that had none, and a time of which nothing was dropped.
     later = TimeRange(at(900_000).isoformat(), at(901_000).isoformat())
     for interval, channels in ((_RANGE, ["boiler/new"]), (later, [])):
@@ -202,7 +202,7 @@ _WITHOUT_TIMES = {
 def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
     for name, question in questions().items():
         path = tmp_path / f"{name}.svg"
-        table, _ = answer(archived, question, _RANGE, [], _OPTIONS.get(name, {}), limits=LIMITS, plot=path)
+        table, _ = answer(archived, question, _RANGE, [], OPTIONS.get(name, {}), limits=LIMITS, plot=path)
         drawing = path.read_text()
         channels, _ = named_channels(table)
         assert channels, name

@@ -1,0 +1,450 @@
+"""Archives of several plants as DuckDB reads them: what the database of each would say is in the files of its days.
+
+Names carry the plant, ``PLANT/…``. Ids are those of each plant, moved so that no two are equal. They stay the same as
+long as the file of plants lists the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.errors import OperationError
+from core.formatting import count
+from core.samples import Samples
+from core.timestamps import begin
+from history.archive.channel_table import PLACE, places_of
+from history.archive.meanings import Meanings
+from history.codec.row_groups import TIME
+from history.sql.sources.portion import ArchivedDay, Day
+from history.sql.sources.samples import SAMPLES, SampleSource
+from history.sql.sources.scan import Hours, Scan, ScannedTable, Scans
+from history.standalone import schema_of
+
+if TYPE_CHECKING:
+    from history.archive.day_files import DayFiles
+    from history.archive_days.plants import Plant, Plants
+
+_IDS = 2**31 - 1
+_EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
+_GAP_KEY = ["source_id", "channel_id", "from_time"]
+NOT_ARCHIVED = "not_archived"  # reason of a gap
+_MAX_CACHED = 2_000_000  # channels of days
+_DAY = timedelta(days=1)
+_FOREVER = datetime.max.replace(tzinfo=UTC)  # as the database's infinity is read
+
+
+def _schema(**columns: Any) -> Any:
+    return pa.schema([*columns.items()])
+
+
+_INT, _TEXT, _FLOAT = pa.int32(), pa.string(), pa.float64()
+_GAP = _schema(
+    id=pa.int64(),
+    source_id=_INT,
+    channel_id=_INT,
+    from_time=TIME,
+    to_time=TIME,
+    reason=_TEXT,
+    backfilled_at=TIME,
+    detail=_TEXT,
+    revision=_INT,
+    opened_at=TIME,
+)
+_CHANNEL = _schema(
+    id=_INT,
+    name=_TEXT,
+    source_id=_INT,
+    address=_TEXT,
+    kind=_TEXT,
+    unit=_TEXT,
+    range_lo=_FLOAT,
+    range_hi=_FLOAT,
+    attributes=_TEXT,
+)
+_DESCRIBED = _schema(
+    channel_id=_INT,
+    name=_TEXT,
+    kind=_TEXT,
+    unit=_TEXT,
+    low=_FLOAT,
+    high=_FLOAT,
+    span=_FLOAT,
+    unit_path=_TEXT,
+    quantity=_TEXT,
+    ends=TIME,
+    source_id=_INT,
+    source_kind=_TEXT,
+    expected=_FLOAT,
+    configured_at=TIME,
+    wraps_at=_FLOAT,
+)
+_SOURCE = _schema(id=_INT, name=_TEXT, kind=_TEXT, address=_TEXT, installation_id=_TEXT)
+_VERSION = _schema(channel_id=_INT, valid_from=TIME, valid_to=TIME, name=_TEXT, unit=_TEXT)
+_RETIREMENT = _schema(channel_id=_INT, from_time=TIME, to_time=TIME)
+_QUARANTINE = _schema(channel_id=_INT, received_at=TIME)
+
+
+class PlantArchives:
+    """Channels, sources, gaps and events of the plants, from the files of some of their days."""
+
+    def __init__(self, plants: Plants, since: datetime | None = None, until: datetime | None = None) -> None:
+        """``since``, ``until``: the time that is read (None: all that is archived)."""
+        self._plants = plants
+        self._first = None if since is None else since.date()
+        self._last = None if until is None else (until - timedelta(microseconds=1)).date()
+        self._size = _IDS // plants.n
+        self._cached: dict[tuple[Plant, date], Any] = {}
+        for plant in plants.plants:
+            plants.days(plant)
+        plants.read([(plant, day) for plant in plants.plants for day in self._days(plant)])
+
+    @property
+    def days(self) -> list[date]:
+        """All days that a plant has archived, ascending."""
+        return sorted({day for plant in self._plants.plants for day in self._plants.days(plant)})
+
+    @property
+    def rate(self) -> float:
+        """Samples a second of a channel, at most."""
+        manifests = [self._plants.manifest(plant, day) for plant, day in self._all()]
+        return max((each.samples / 86400 / max(1, each.channels) for each in manifests), default=1.0)
+
+    def notes(self) -> Iterator[str]:
+        """Lines for people: what is not archived."""
+        for plant in self._plants.plants:
+            days = self._plants.days(plant)
+            missing = sum((until - since).days for since, until in self._missing(plant))
+            if missing:
+                yield (
+                    f"plant {plant.name}: gaps with the reason {NOT_ARCHIVED} stand for {count(missing, 'day')} of the "
+                    f"interval: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
+                )
+
+    def of_day(self, day: date) -> Iterator[tuple[int, DayFiles]]:
+        """The plants that archived a day: how far ids are moved, and its files."""
+        for plant in self._plants.plants:
+            if day in self._plants.days(plant):
+                yield self._offset(plant), self._plants.files(plant, day)
+
+    def places(self, day: date) -> Iterator[tuple[int, DayFiles, Any]]:
+        """The plants that archived a day, each with the table of its channels that have samples (``PLACE``)."""
+        for plant in self._plants.plants:
+            if day not in self._plants.days(plant):
+                continue
+            files = self._plants.files(plant, day)
+            if (plant, day) not in self._cached:
+                if sum(map(len, self._cached.values())) > _MAX_CACHED:
+                    self._cached.clear()
+                table = files.channels(PLACE).filter(pc.field("samples") > 0)
+                self._cached[plant, day] = self._moved(table, plant, "channel_id")
+            yield self._offset(plant), files, self._cached[plant, day]
+
+    def meanings(self, day: date) -> Meanings:
+        """Names and units of all channels on a day."""
+        tables = [self._meanings(plant, day) for plant in self._plants.plants if day in self._plants.days(plant)]
+        return Meanings.of_day(pa.concat_tables(tables))
+
+    def matching(self, patterns: Sequence[str] | None) -> list[int]:
+        """Channels that have one of these names, in which ``*`` stands for any text (None: all)."""
+        return [row["id"] for row in self.channels if patterns is None or matches(row["name"], patterns)]
+
+    @cached_property
+    def channels(self) -> list[dict[str, Any]]:
+        """The channels as they were on the last day that has them, ascending by id."""
+        rows = dict[int, dict[str, Any]]()
+        for plant in self._plants.plants:
+            sources, kinds = self._source_ids(plant), {row["id"]: row["kind"] for row in self.sources}
+            for day in reversed(self._days(plant)):
+                files = self._plants.files(plant, day)
+                ids = files.channels(["channel_id"])["channel_id"].to_numpy() + self._offset(plant)
+                if rows.keys() >= set(ids.tolist()):
+                    continue
+                known = set(rows)
+                for row in self._moved(files.channels(), plant, "channel_id").to_pylist():  # the last meaning counts
+                    if row["channel_id"] not in known:
+                        source = sources.get(row["source"])
+                        rows[row["channel_id"]] = _channel(row, plant.name, source, kinds.get(source))
+        return [rows[number] for number in sorted(rows)]
+
+    @cached_property
+    def sources(self) -> list[dict[str, Any]]:
+        """The sources as they were on the last day that has them, ascending by id."""
+        rows = dict[int, dict[str, Any]]()
+        for plant, day in self._all():
+            for source in self._plants.proof(plant, day).sources:
+                number = source["id"] + self._offset(plant)
+                rows[number] = {
+                    "id": number,
+                    "name": f"{plant.name}/{source['name']}",
+                    "kind": source["kind"],
+                    "address": source["address"],
+                    "installation_id": str(plant.installation),
+                }
+        return [rows[number] for number in sorted(rows)]
+
+    @cached_property
+    def versions(self) -> Any:
+        """What channels meant over time, a row for each change of name or unit."""
+        if not (days := self._all()):
+            return _VERSION.empty_table()
+        tables = [self._meanings(plant, day) for plant, day in days]
+        table = pa.concat_tables(tables).sort_by([("channel_id", "ascending"), ("valid_from", "ascending")])
+        if not table.num_rows:
+            return table
+        same = np.ones(table.num_rows - 1, np.bool_)
+        for name in ("channel_id", "name", "unit"):
+            column = table[name].combine_chunks()
+            same &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+        starts = np.flatnonzero(np.concatenate([[True], ~same]))
+        ends = np.append(starts[1:], table.num_rows) - 1
+        rows = table.take(pa.array(starts))
+        return rows.set_column(rows.schema.get_field_index("valid_to"), "valid_to", table["valid_to"].take(ends))
+
+    @cached_property
+    def gaps(self) -> Any:
+        """Gaps of all days, each once, and those of days that are not archived."""
+        tables = [self._rows(plant, self._plants.files(plant, day), "gaps") for plant, day in self._all()]
+        tables += [_missing_gaps(self._source_ids(plant), self._missing(plant)) for plant in self._plants.plants]
+        table = pa.concat_tables([_GAPS.empty_table(), *tables])
+        whole = table.group_by(_GAP_KEY, use_threads=False).aggregate(
+            [("to_time", "last"), ("reason", "last"), ("detail", "last"), ("backfilled", "last")]
+        )
+        names = [name.removesuffix("_last") for name in whole.schema.names]
+        return whole.rename_columns(names).sort_by([(name, "ascending") for name in ("from_time", *_GAP_KEY[:2])])
+
+    def events(self, day: date) -> Iterator[Any]:
+        """Tables of the events of a day."""
+        for plant in self._plants.plants:
+            if day in self._plants.days(plant):
+                yield self._rows(plant, self._plants.files(plant, day), "events")
+
+    def _days(self, plant: Plant) -> list[date]:
+        """Archived days of the time that is read, ascending."""
+        return [
+            day
+            for day in self._plants.days(plant)
+            if (self._first is None or day >= self._first) and (self._last is None or day <= self._last)
+        ]
+
+    def _all(self) -> list[tuple[Plant, date]]:
+        return [(plant, day) for plant in self._plants.plants for day in self._days(plant)]
+
+    def _missing(self, plant: Plant) -> list[tuple[date, date]]:
+        """Intervals of the time that is read without archived days: the first one, and the one after the last."""
+        days = self._plants.days(plant)
+        first, last = self._first or days[0], self._last or days[-1]
+        present = {*self._days(plant)}
+        missing = [first + _DAY * i for i in range((last - first).days + 1) if first + _DAY * i not in present]
+        intervals: list[tuple[date, date]] = []
+        for day in missing:
+            if intervals and intervals[-1][1] == day:
+                intervals[-1] = intervals[-1][0], day + _DAY
+            else:
+                intervals.append((day, day + _DAY))
+        return intervals
+
+    def _source_ids(self, plant: Plant) -> dict[str, int]:
+        proofs = [self._plants.proof(plant, day) for day in self._days(plant) or self._plants.days(plant)[-1:]]
+        return {row["name"]: row["id"] + self._offset(plant) for proof in proofs for row in proof.sources}
+
+    def _offset(self, plant: Plant) -> int:
+        return plant.number * self._size
+
+    def _moved(self, table: Any, plant: Plant, *columns: str) -> Any:
+        for name in columns:
+            ids = table[name]
+            if (pc.max(ids).as_py() or 0) >= self._size:
+                raise OperationError(f"plant {plant.name}: found {name} {pc.max(ids)}; legal: below {self._size:,}")
+            moved = pc.add(ids, pa.scalar(self._offset(plant), pa.int32()))
+            table = table.set_column(table.schema.get_field_index(name), name, moved)
+        return table
+
+    def _rows(self, plant: Plant, files: DayFiles, kind: Any) -> Any:
+        [file] = files.manifest.of_table(kind)
+        schema = _EVENTS if kind == "events" else _GAPS
+        with files.opened(file) as parquet:
+            return self._moved(parquet.read(schema.names), plant, "source_id", "channel_id").cast(schema)
+
+    def _meanings(self, plant: Plant, day: date) -> Any:
+        table = self._moved(self._plants.files(plant, day).channels(_VERSION.names), plant, "channel_id")
+        named = pc.binary_join_element_wise(f"{plant.name}/", table["name"], "")
+        return table.set_column(table.schema.get_field_index("name"), "name", named)
+
+
+class PlantSamples(SampleSource):
+    """Reads the samples of the plants, as rows or by kernels."""
+
+    def __init__(self, archives: PlantArchives, executor: Executor, threads: Executor, at_a_time: int) -> None:
+        """As of :class:`SampleSource`."""
+        self._archives = archives
+        self._use(executor, threads, at_a_time)
+
+    def matching(self, patterns: Sequence[str]) -> list[int]:
+        """Channels that have one of these names, in which ``*`` stands for any text."""
+        return self._archives.matching(patterns)
+
+    def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
+        """The shortest one (s) in which a channel of such a name is expected to be read; None: there is none."""
+        ids = set(self._archives.matching(patterns))
+        channels = (row for row in self._archives.channels if row["id"] in ids)
+        return min((row["expected"] for row in channels if row["expected"]), default=None)
+
+    def quarantined_channels(self, since: datetime, until: datetime) -> list[int]:
+        """None: a quarantine is not archived."""
+        return []
+
+    def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
+        """Whether each channel has a sample before its time, on any archived day. None: it is not known."""
+        return [
+            None if channel is None or time is None else self._has_before(channel, time)
+            for channel, time in zip(channels, times, strict=True)
+        ]
+
+    def _has_before(self, channel: int, before: datetime) -> bool:
+        for day in reversed(self._archives.days):
+            if begin(day) >= before:
+                continue
+            has_samples = any(places_of(table, [channel]) for _, _, table in self._archives.places(day))
+            if has_samples and (begin(day, 24) <= before or self.first(channel, begin(day), before) is not None):
+                return True
+        return False
+
+    def _meanings(self) -> Callable[[date], Meanings]:
+        return cache(self._archives.meanings)
+
+    def _days(self) -> dict[date, bool]:
+        return dict.fromkeys(self._archives.days, False)
+
+    def _placed(
+        self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
+    ) -> list[Day]:
+        return [self._plant_day(scan, meanings, hours_of_day) for hours_of_day in hours]
+
+    def _plant_day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:
+        of_day, parts = replace(scan, _known={}), []  # names may be others on the next day
+        for offset, files, table in self._archives.places(hours.day):
+            channels = of_day.channels(table["channel_id"].to_pylist(), meanings.of_channel)
+            if places := places_of(table, channels):
+                parts.append(ArchivedDay(places, frozenset(), files, None, offset))
+        return Day(hours, parts, frozenset(), {})
+
+    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
+        return iter(())
+
+    def _require_kept(self, days: Sequence[Day]) -> None:
+        """Files of a day that is written anew while it is read are missing, which is an error already."""
+
+
+def tables(archives: PlantArchives, scans: Scans, source: SampleSource) -> dict[str, ScannedTable]:
+    """The tables by name: those of history/sql/sources/tables.py but rollups."""
+
+    def listed(schema: Any, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> Callable[[Scan], Iterator[Any]]:
+        def read(scan: Scan) -> Iterator[Any]:
+            yield from _of_scan(pa.Table.from_pylist(list(rows()), schema), scan)
+
+        return read
+
+    def gaps(scan: Scan) -> Iterator[Any]:
+        table = archives.gaps
+        n = table.num_rows
+        backfilled = pc.if_else(table["backfilled"], table["to_time"], pa.scalar(None, TIME))
+        columns = {
+            "id": pa.array(range(1, n + 1), pa.int64()),
+            "backfilled_at": backfilled,
+            **{name: table[name] for name in ("source_id", "channel_id", "from_time", "to_time", "reason", "detail")},
+        }
+        others = {field.name: pa.nulls(n, field.type) for field in _GAP if field.name not in columns}
+        yield from _of_scan(pa.table({**columns, **others}).select(_GAP.names), scan)
+
+    def events(scan: Scan) -> Iterator[Any]:
+        for hours in scan.hours(archives.days, "time"):
+            for table in archives.events(hours.day):
+                yield from _of_scan(table, scan)
+
+    def versions(scan: Scan) -> Iterator[Any]:
+        yield from _of_scan(archives.versions, scan)
+
+    def described() -> Iterator[Mapping[str, Any]]:
+        return ({**row, "channel_id": row["id"], "ends": _FOREVER} for row in archives.channels)
+
+    readers: dict[str, tuple[Any, Callable[[Scan], Iterator[Any]]]] = {
+        "stored_samples": (SAMPLES, source.read),
+        "gap": (_GAP, gaps),
+        "event": (_EVENTS, events),
+        "channel": (_CHANNEL, listed(_CHANNEL, lambda: archives.channels)),
+        "source": (_SOURCE, listed(_SOURCE, lambda: archives.sources)),
+        "channel_version": (_VERSION, versions),
+        "described_channel": (_DESCRIBED, listed(_DESCRIBED, described)),
+        "retirement": (_RETIREMENT, listed(_RETIREMENT, tuple)),
+        "quarantine": (_QUARANTINE, listed(_QUARANTINE, tuple)),
+    }
+    return {name: ScannedTable(schema, read, scans) for name, (schema, read) in readers.items()}
+
+
+def _of_scan(table: Any, scan: Scan) -> Iterator[Any]:
+    selected = table.select(scan.schema.names).cast(scan.schema)
+    yield from selected.to_batches() or [pa.RecordBatch.from_pylist([], scan.schema)]
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name is one of the patterns, in which ``*`` stands for any text."""
+    return any(_expression(pattern).fullmatch(name) for pattern in patterns)
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def _channel(row: Mapping[str, Any], plant: str, source: int | None, kind: str | None) -> dict[str, Any]:
+    """A row of the tables ``channel`` and ``described_channel``. ``row``: of the table of channels of a day."""
+    attributes = json.loads(row["attributes"] or "{}")
+    low, high = row["range_lo"], row["range_hi"]
+    name = f"{plant}/{row['name']}"
+    return {
+        "id": row["channel_id"],
+        "name": name,
+        "source_id": source,
+        "source_kind": kind,
+        "address": row["address"],
+        "kind": row["kind"],
+        "unit": row["unit"],
+        "range_lo": low,
+        "range_hi": high,
+        "low": low,
+        "high": high,
+        "span": high - low if low is not None and high is not None and high > low else None,
+        "attributes": row["attributes"],
+        "unit_path": name.rpartition("/")[0],
+        "quantity": name.rpartition("/")[2],
+        "expected": attributes.get("expected_interval"),
+        "wraps_at": attributes.get("wraps_at"),
+    }
+
+
+def _missing_gaps(sources: Mapping[str, int], intervals: Sequence[tuple[date, date]]) -> Any:
+    rows = [
+        {
+            "source_id": source,
+            "channel_id": None,
+            "from_time": begin(since),
+            "to_time": begin(until),
+            "reason": NOT_ARCHIVED,
+            "detail": None,
+            "backfilled": False,
+        }
+        for source in sources.values()
+        for since, until in intervals
+    ]
+    return pa.Table.from_pylist(rows, _GAPS)

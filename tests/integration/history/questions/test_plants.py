@@ -1,0 +1,288 @@
+"""Questions about several plants whose archives lie under one location: no database is asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from core.errors import OperationError
+from core.installation import ALL, installation_of
+from core.paths import State
+from history import notebook
+from history.archive_days.plants import Plants
+from history.questions.ask import TimeRange, answer
+from history.seals.keys import load_signer, public_pem
+from history.sql.session import opened
+from history.sql.sources.plants import PlantArchives
+from schema.question_files import questions
+from tests.command import run as plantlog
+from tests.database import Database, prepared
+from tests.integration.history.questions.answers import LIMITS, assert_same
+from tests.integration.history.questions.recorded_plant import recorded_plant
+from tests.integration.history.questions.recording import at
+from tests.integration.history.questions.test_over_archive import OPTIONS
+
+DAY = f"{at(0):%Y-%m-%d}"
+_COUNT = "SELECT count(DISTINCT name) AS n FROM samples_named"
+_RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
+
+
+@dataclass
+class Company:
+    """Two plants with one archive, and the file that lists them."""
+
+    north: State  # with a database
+    south: State
+    archive: Path
+    file: Path
+
+    def copied(self, folder: Path) -> Company:
+        """A copy of the archive, to be damaged."""
+        shutil.copytree(self.file.parent, folder, dirs_exist_ok=True)
+        company = Company(self.north, self.south, folder / "archive", folder / "plants.toml")
+        company.file.write_text(self.file.read_text().replace(str(self.archive), str(company.archive)))
+        return company
+
+    def day(self, state: State, table: str) -> Path:
+        """File of a table of a plant's day."""
+        [path] = self.archive.glob(f"{table}/installation={installation_of(state.root)}/**/*{DAY}*")
+        return path
+
+
+async def _archive(database: Database, folder: Path, archive: Path) -> None:
+    async with recorded_plant(database, folder, archive) as (maintenance, _):
+        assert (await maintenance.job()).outcome == "ok"
+
+
+@pytest.fixture(scope="module")
+def company(server: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+    """The same samples in two plants, with the same ids of channels."""
+    folder = tmp_path_factory.mktemp("company")
+    states = {name: State(folder / name / "state") for name in ("north", "south")}
+    archive = folder / "files" / "archive"
+    archive.mkdir(parents=True)
+    (folder / "north").mkdir()
+    (folder / "south").mkdir()
+    lines = [f'[archive]\nlocation = "{archive}"\n']
+    with (
+        prepared(server, template, "plants_north", partial(_archive, folder=folder / "north", archive=archive)),
+        prepared(server, template, "plants_south", partial(_archive, folder=folder / "south", archive=archive)),
+    ):
+        for name, state in states.items():
+            signer = load_signer(state)
+            assert signer is not None
+            (folder / "files" / f"{name}.pem").write_text(signer.pem())
+            installation = installation_of(state.root)
+            lines.append(f'[plants.{name}]\ninstallation = "{installation}"\npublic_key = "{name}.pem"\n')
+        file = folder / "files" / "plants.toml"
+        file.write_text("\n".join(lines))
+        yield Company(states["north"], states["south"], archive, file)
+
+
+def ask(company: Company, name: str, patterns: Sequence[str], channels: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Rows of a question about plants. The state folder has no database."""
+    options = {key: f"north/{text}" if key == "target" else text for key, text in OPTIONS.get(name, {}).items()}
+    plants = Plants.of_file(company.file, patterns)
+    table, _ = answer(
+        State(company.file.parent / "none"), questions()[name], _RANGE, channels, options, ALL, LIMITS, plants=plants
+    )
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def without_plant(value: Any, plant: str) -> Any:
+    """A value of an answer with names as the plant's own database has them."""
+    match value:
+        case str():
+            return value.replace(f"{plant}/", "")
+        case dict():
+            return {name: without_plant(part, plant) for name, part in value.items()}
+        case list():
+            return [without_plant(part, plant) for part in value]
+    return value
+
+
+def archived(name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a question without that of a channel whose samples are in quarantine, of which an archive has nothing."""
+    return [row for row in rows if name != "gaps_and_coverage" or row["channel"] != "boiler/silent"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", questions())
+def test_answer_is_that_of_the_plant_with_its_database(company: Company, name: str) -> None:
+    expected = answer(company.north, questions()[name], _RANGE, (), OPTIONS.get(name, {}), ALL, LIMITS)[0].to_pylist()
+    assert expected
+    found = without_plant(ask(company, name, ["north"]), "north")
+    assert_same(found, archived(name, expected))
+
+
+@pytest.mark.slow
+def test_several_plants_have_the_rows_of_each(company: Company) -> None:
+    """Their channels have the same ids in their own databases."""
+    rows = ask(company, "stuck_sensors", ["*"])
+    for plant in ("north", "south"):
+        own = [row for row in rows if row["channel"].startswith(f"{plant}/")]
+        assert_same(own, ask(company, "stuck_sensors", [plant]))
+        assert "boiler/stuck" in [row["channel"].removeprefix(f"{plant}/") for row in own]
+    assert_same(ask(company, "stuck_sensors", [], ["south/*"]), ask(company, "stuck_sensors", ["south"]))
+
+
+def rows_of(company: Company, query: str, *patterns: str) -> list[tuple[Any, ...]]:
+    archives = PlantArchives(Plants.of_file(company.file, patterns))
+    with (
+        opened(State(company.file.parent / "none"), LIMITS, archives=archives) as session,
+        session.rows(query) as (_, rows),
+    ):
+        return list(rows)
+
+
+@pytest.mark.slow
+def test_tables_are_those_of_the_plants_databases(company: Company) -> None:
+    def of_north(query: str) -> list[tuple[Any, ...]]:
+        with opened(company.north, LIMITS) as session, session.rows(query) as (_, rows):
+            return list(rows)
+
+    for columns, table in (
+        ("s.time, NAME, s.value, s.unit, s.quality", "samples_named s"),
+        ("NAME, s.kind, s.unit, s.range_lo, s.range_hi", "channel s"),
+        ("NAME, s.kind, s.address", "source s"),
+        ("s.time, s.type, s.text, s.detail", "event s WHERE s.time < '2026-03-12'"),
+    ):
+        stored = of_north(f"SELECT {columns.replace('NAME', 's.name')} FROM {table} ORDER BY ALL")
+        own_name = "substr(s.name, 7)"
+        condition = "" if table.startswith("event") else "WHERE s.name LIKE 'north/%'"
+        query = f"SELECT {columns.replace('NAME', own_name)} FROM {table} {condition} ORDER BY ALL"
+        assert stored
+        assert rows_of(company, query, "north") == stored
+        if condition:
+            assert rows_of(company, query) == stored, "of both plants"
+    gaps = """
+    SELECT coalesce(c.name, s.name) AS name, g.from_time, g.to_time, g.reason
+    FROM gap AS g LEFT JOIN channel AS c ON c.id = g.channel_id JOIN source AS s ON s.id = g.source_id
+    WHERE g.from_time < g.to_time ORDER BY ALL
+    """
+    assert [(f"north/{name}", *rest) for name, *rest in of_north(gaps)] == [
+        row for row in rows_of(company, gaps) if row[0].startswith("north/") and row[2].hour
+    ]
+    counts = rows_of(
+        company, "SELECT split_part(name, '/', 1) AS plant, count(*) FROM samples_named GROUP BY ALL ORDER BY 1"
+    )
+    assert [plant for plant, _ in counts] == ["north", "south"]
+    assert counts[0][1] == counts[1][1] > 0
+
+
+@pytest.mark.slow
+def test_command_needs_no_appliance(company: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_PLANTS", str(company.file))
+    words = ("--from", at(3600).isoformat(), "--to", at(4800).isoformat(), "--plant", "*", "--json")
+    result = plantlog(tmp_path, "ask", "stuck_sensors", *words)
+    assert {"north/boiler/stuck", "south/boiler/stuck"} <= {row["channel"] for row in json.loads(result.out)}
+    result = plantlog(tmp_path, "sql", _COUNT, "--plants", company.file, "--plant", "south", "--csv")
+    assert int(result.out.split()[1]) > 10, result.err
+    monkeypatch.delenv("PLANTLOG_PLANTS")
+    result = plantlog(tmp_path, "sql", "SELECT 1", "--plant", "south")
+    assert "--plant requires --plants FILE, or PLANTLOG_PLANTS in the environment" in result.err
+    result = plantlog(tmp_path, "sql", "SELECT 1", "--plants", company.file, "--plant", "west")
+    assert "--plant: no plant is west" in result.err
+    assert "has north, south" in result.err
+
+
+def test_notebook_asks_plants(company: Company) -> None:
+    since, until = at(3600), at(4800)
+    table = notebook.ask(
+        "stuck_sensors", since=since, until=until, plants=company.file, plant="south", state=State(Path("/none"))
+    )
+    assert "south/boiler/stuck" in table["channel"].to_pylist()
+
+
+def failure(company: Company) -> str:
+    with pytest.raises(OperationError) as error:
+        ask(company, "episodes", ["*"])
+    return str(error.value)
+
+
+def test_archive_of_another_plant_under_the_same_name_is_an_error(company: Company, tmp_path: Path) -> None:
+    changed = company.copied(tmp_path)
+    north, south = (str(installation_of(state.root)) for state in (company.north, company.south))
+    text = changed.file.read_text()
+    changed.file.write_text(text.replace(north, "?").replace(south, north).replace("?", south))
+    assert f"plant north: {DAY}: WRONG KEY: signed by key " in failure(changed)
+    changed.file.write_text(text.replace(south, north))
+    assert f"plants.south.installation: found {north}, which north has; legal: one of its own" in failure(changed)
+    other = "00000000-0000-4000-8000-000000000000"
+    changed.file.write_text(text.replace(south, other))
+    assert f"plant south: no day of installation {other} is archived there; legal: " in failure(changed)
+    changed.file.write_text(text.replace("south.pem", "west.pem"))
+    assert "plants.south.public_key: " in failure(changed)
+    changed.file.write_text(text.replace("public_key", "key"))
+    assert "plants.north.key: Extra inputs are not permitted" in failure(changed) or "public_key" in failure(changed)
+
+
+def test_forged_day_is_an_error(company: Company, tmp_path: Path) -> None:
+    """Whoever has no key can write what they like, but no seal."""
+    changed = company.copied(tmp_path)
+    path = changed.day(company.south, "manifests")
+    content = json.loads(path.read_text())
+    forged = json.loads(path.read_text())
+    forged["proof"]["seals"][0]["root"] = forged["root"] = "0" * 64
+    path.write_text(json.dumps(forged))
+    assert f"plant south: {DAY}: seal 1 ({DAY}, revision 0): the signature does not match key" in failure(changed)
+    foreign = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    (tmp_path / "south.pem").write_text(public_pem(foreign))
+    path.write_text(json.dumps(content))
+    assert "plant south: " in (text := failure(changed))
+    assert "WRONG KEY" in text
+
+
+def test_older_manifest_is_read_by_the_seal_beside_it(company: Company, tmp_path: Path) -> None:
+    changed = company.copied(tmp_path)
+    path = changed.day(company.south, "manifests")
+    content = json.loads(path.read_text())
+    del content["proof"]
+    path.write_text(json.dumps(content))
+    assert rows_of(changed, "SELECT name, kind FROM source ORDER BY id", "south") == [
+        ("south/north", "modbus"),
+        ("south/plc", "modbus"),
+    ]
+
+
+def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -> None:
+    changed = company.copied(tmp_path)
+    [manifest] = changed.archive.glob(f"manifests/installation={installation_of(company.north.root)}/2026-03-10.json")
+    manifest.unlink()
+    plants = Plants.of_file(changed.file, ["north"])
+    archives = PlantArchives(plants, at(0), at(4 * 86_400))
+    assert list(archives.notes()) == [
+        "plant north: gaps with the reason not_archived stand for 3 days of the interval: the archive has 2 days from "
+        "2026-03-09 to 2026-03-11"
+    ]
+    table = archives.gaps.filter(pc.field("reason") == "not_archived")
+    assert [(row["from_time"].day, row["to_time"].day) for row in table.to_pylist()] == [
+        *[(10, 11)] * 2,
+        *[(12, 14)] * 2,
+    ], "of each source"
+
+
+@pytest.mark.slow
+def test_evidence_of_plants_is_verified(company: Company, tmp_path: Path) -> None:
+    result = plantlog(tmp_path, "evidence", "verify", DAY, "--plants", company.file, "--plant", "*")
+    lines = [f"{plant} {what}: as sealed" for plant in ("north", "south") for what in ("chain of seals", DAY)]
+    assert result.out.splitlines() == lines, result.err
+    changed = company.copied(tmp_path)
+    path = next(changed.archive.glob(f"samples/installation={installation_of(company.south.root)}/day={DAY}/*"))
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    result = plantlog(tmp_path, "evidence", "verify", DAY, "--plants", changed.file, "--json")
+    problems = {row["plant"]: row["problems"] for row in json.loads(result.out) if row["day"]}
+    assert problems["north"] == []
+    assert "is not the file of the manifest: its SHA-256 differs" in problems["south"][0]
