@@ -163,7 +163,7 @@ def sql(
         session = stack.enter_context(
             opened(state, limits, None, None, None, others, files, partial, time_zone, archives)
         )
-        for note in session.notes:
+        for note in (*session.notes, *(archives.notes() if archives is not None else ())):
             typer.echo(f"note: {note}", err=True)
         if output is not None and partial is not None:
             text = sys.stdin.read() if query is None else query
