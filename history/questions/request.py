@@ -89,9 +89,6 @@ class Request:
         since, until = self.values["since"], self.values["until"]
         reference = self.values.get("reference")
         begin, end = reference if isinstance(reference, list) else (min(self.first, since), since)
-        if "before_since" in self.values:
-            begin = self.values["before_since"] or since - (until - since)
-            end = self.values.get("before_until") or min(begin + (until - since), since)
         return [*([(begin, end)] if begin < end else []), (since, until)]
 
     def parameter_values(self) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 -- change_points: when the level, the slope or the spread of channels changed, without knowing when to look
 --
--- Means of "step" on both sides of each moment are compared at three widths: a 32nd, a 16th and an 8th of the
--- interval on each side, twice that for spreads. A level has changed if a line with a step fits them better than a
--- line, a slope if a line with a kink does; a spread, if the means scatter more or less about their neighbours. The
--- score counts spreads of noise, also of noise that wanders or swings. Single spikes are no change, nor is a steady
--- drift.
+-- Means of "step" on both sides of each moment are compared at three widths: a 32nd, a 16th and an 8th of the interval
+-- on each side, twice that for spreads. A level has changed if a line with a step fits them better than a line, a slope
+-- if a line with a kink does; a spread, if the means scatter more or less about their neighbours. The score is how
+-- large the change is in spreads of noise, also of noise that wanders or swings: never negative, 6 is rare by chance.
+-- Single spikes are no change, nor is a steady drift.
 --
--- changed_at is where the first mean after the change begins. "before" and "after" are those of one width: mean,
--- slope in an hour, or standard deviation about a line. Channels with fewer than 32 means are not judged, nor are the
--- first and the last 8 means of the others (16 for spreads). A change in a gap is shown where samples go on.
+-- changed_at is where the first mean after the change begins. "before" and "after" are those of one width: mean, slope
+-- in an hour, or standard deviation about a line; size is "after" minus "before", so positive: it rose. Channels with
+-- fewer than 32 means are not judged, nor are the first and the last 8 means of the others (16 for spreads). A change
+-- in a gap is shown where samples go on.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

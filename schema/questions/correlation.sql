@@ -1,6 +1,9 @@
 -- correlation: which channels move with a given one, how strongly, and how long before or after it
 --
--- Pearson's correlation on means of "step", at the lag where it is strongest.
+-- Pearson's correlation on means of "step", at the lag where it is strongest: 1: both rise and fall together; -1: one
+-- rises when the other falls. lag_seconds is how long the channel comes after the target: positive: it follows the
+-- target; negative: it goes before it. correlation_at_zero is the correlation without a lag, between -1 and 1, too, and
+-- pairs counts the means that were compared.
 --
 -- Parameters
 --   since     timestamptz  from this moment on

@@ -5,13 +5,13 @@
 -- that is far off along its components (T2) or off them (SPE, the squared prediction error) has departed. Centre and
 -- spread are robust; the components explain 90 % of the variance.
 --
--- score is the larger one of both statistics at its peak, in limits: 1 is the limit. It is set by the reference, so
--- that in usual operation a unit departs once in "alarm_every". departed_at is where the first mean beyond it begins,
--- returned_at where the last one ends (NULL: it had not returned at the end). Departures closer than a 20th of the
--- interval are one. channels are those which contribute most to the first three means, the most first; shares are how
--- much. Channels that are constant or mostly missing in the reference have no spread, and are left out. Rows with a
--- note come last: they say which units could not be judged, and where the reference is itself unusual, so that less is
--- seen.
+-- score is the larger one of both statistics at its peak, in limits, never negative: 1 is the limit. It is set by the
+-- reference, so that in usual operation a unit departs once in "alarm_every". departed_at is where the first mean
+-- beyond it begins, returned_at where the last one ends (NULL: it had not returned at the end). Departures closer than
+-- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
+-- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
+-- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
+-- itself unusual, so that less is seen.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -5,9 +5,10 @@
 -- reference. Episodes of one direction that are closer than a 20th of the interval are one.
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
--- score is the distance of the peak from the usual value in limits: 1 is the limit. overlapping counts the channels of
--- the unit (the part of the name before the last slash) that have an episode at the same time, this one too; place
--- is the order in which these began. Channels that could not be judged come last, with a note.
+-- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
+-- limit. overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
+-- at the same time, this one too; place is the order in which these began. Channels that could not be judged come last,
+-- with a note.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -5,8 +5,9 @@
 -- trends and habits in it. Up to four faults in the reference are left out; what happened more often is usual. A single
 -- outlier is no move.
 --
--- moved_at is the time of a sample. times_limit says how far it went, in limits; it is NULL where the channel was
--- constant before, as nothing can be measured by that.
+-- moved_at is the time of a sample; place is its order: 1 is the first. times_limit says how far it went, in limits,
+-- never negative (direction has the sign): 1 is the limit; it is NULL where the channel was constant before, as nothing
+-- can be measured by that.
 --
 -- Parameters
 --   since         timestamptz  start of the search, shortly before the upset

@@ -9,6 +9,9 @@
 -- must differ from the previous one, and a scaled segment must rise and fall as noise does. A scaled copy that is
 -- rounded to few digits is not found; an exact copy always is.
 --
+-- The values of the copy are "offset" + scale × those of the original: a positive offset shifts up, a negative scale
+-- turns upside down. copied counts samples; largest_difference is how far one is from that, never negative.
+--
 -- Parameters
 --   since      timestamptz  copies from this moment on
 --   until      timestamptz  before this moment

@@ -6,6 +6,9 @@
 -- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 --
+-- times_usual is how long the value lasted, in usual longest times between changes: 20 is twenty times as long.
+-- moving_beside counts the other channels of the unit that changed meanwhile.
+--
 -- Parameters
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment

@@ -2,7 +2,7 @@
 --
 -- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps much
 -- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts
--- of a channel are one line.
+-- of a channel are one line. "seconds" is the time after "instant": positive: later, negative: earlier.
 --
 -- Parameters
 --   since     timestamptz  from this moment on

@@ -1,9 +1,10 @@
 -- what_changed: which channels behave differently than in an earlier interval, most changed first
 --
 -- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate, in
--- which resets and wraps count as in the aggregate increase. The score is the shift in spreads of the earlier
--- interval, so that channels of all units are ranked together. After a gap the value is unknown until the next sample.
--- A channel without values in one interval comes last, with a note.
+-- which resets and wraps count as in the aggregate increase. The score is the shift in spreads of the earlier interval,
+-- so that channels of all units are ranked together, or that of the spread, if it is more: twice or half of it counts
+-- 1.5, four times or a quarter 3. It is never negative: the column change says whether it rose. After a gap the value
+-- is unknown until the next sample. A channel without values in one interval comes last, with a note.
 --
 -- Parameters
 --   since        timestamptz  the later interval, from this moment on
