@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import sysconfig
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def package_version(version: str) -> str:
     return version.replace(".dev", "~~dev").replace(".post", "+post")
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, progress: Callable[[str], None]) -> None:
     """Make the packages in a folder, each whole or not at all."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     made_at = _run("git", "log", "-1", "--format=%ct").strip()
@@ -57,17 +58,18 @@ def make(folder: Path) -> None:
         (work / "ops").symlink_to(CHECKOUT / "ops")
         (work / "packages").mkdir()
         for packager in ("deb", "rpm"):
-            command = (nfpm(), "package", "--config", str(_HERE / "nfpm.yaml"), "--packager", packager)
+            command = (nfpm(progress), "package", "--config", str(_HERE / "nfpm.yaml"), "--packager", packager)
             _run(*command, "--target", f"{work}/packages/", cwd=work, **environment)
         for path in (work / "packages").iterdir():
             path.rename(folder / path.name)
 
 
-def nfpm() -> str:
-    """Path of nfpm, which is built once for each version, in the user's cache."""
+def nfpm(progress: Callable[[str], None]) -> str:
+    """Path of nfpm, which is built once for each version, in the user's cache. Raises OperationError."""
     module, version = NFPM
     folder = user_cache() / f"nfpm-{version}"
     if not (folder / "nfpm").exists():
+        progress(f"building nfpm {version}, once: this takes some minutes")
         with work_folder(folder / "nfpm") as partial:
             install = ("go", "install", "-trimpath", "-ldflags=-s -w", f"{module}@{version}")
             _run(*install, GOBIN=str(partial), GOFLAGS="-mod=mod -buildvcs=false")

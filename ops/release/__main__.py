@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ def main(
 ) -> None:
     """Make a release of the checked-out commit: dist/plantlog-VERSION."""
     try:
-        print(make(version, key.absolute(), targets, print))
+        print(make(version, key.absolute(), targets, partial(print, flush=True)))
     except (PlantlogError, OSError) as error:
         sys.exit(f"ops.release: {error}")
 

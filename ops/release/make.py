@@ -25,7 +25,7 @@ from core.errors import OperationError
 from core.files import work_folder
 from core.paths import CHECKOUT
 from ops.bundle.make import signing_key, targets_of
-from ops.packaging.build import NFPM
+from ops.packaging.build import NFPM, nfpm
 from ops.postgres.packages import run
 from ops.release.preconditions import CHANGELOG, PROJECT, git, is_released, sections
 
@@ -102,6 +102,7 @@ def _build(
     for file, paths in ((f"{stem}.tar.gz", ()), (f"{stem}-docs.tar.gz", DOCUMENTATION)):
         git(checkout, "-c", "tar.umask=0022", "archive", f"--prefix={stem.name}/", f"--output={file}", "HEAD", *paths)
     write_sbom(checkout, Path(f"{stem}.cdx.json"))
+    nfpm(progress)  # here, as what packages are made by says nothing
     progress("making packages")
     for module in ("ops.packaging", "ops.packaging.wheel"):
         _run_python(checkout, module, str(content))
@@ -121,7 +122,7 @@ def _provenance(checkout: Path, content: Path, names: Sequence[str], signer: Ed2
     It names no time but, by its commit, that of the release.
     """
     public = signer.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    module, nfpm = NFPM
+    module, nfpm_version = NFPM
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": path.name, "digest": {"sha256": digest(path)}} for path in sorted(content.iterdir())],
@@ -133,7 +134,7 @@ def _provenance(checkout: Path, content: Path, names: Sequence[str], signer: Ed2
                 "resolvedDependencies": [
                     {"name": "plantlog", "digest": {"gitCommit": git(checkout, "rev-parse", "HEAD")}},
                     *({"name": lock, "digest": {"sha256": digest(checkout / lock)}} for lock in LOCKS),
-                    {"uri": f"pkg:golang/{module}@{nfpm}"},
+                    {"uri": f"pkg:golang/{module}@{nfpm_version}"},
                 ],
             },
             "runDetails": {

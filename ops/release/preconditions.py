@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
@@ -44,12 +45,8 @@ def is_released(checkout: Path, version: str, today: date) -> bool:
     """
     if (numbers := re.fullmatch(_VERSION, version)) is None:
         raise OperationError(f"VERSION: found {version!r}; legal: three numbers, such as 1.1.0")
-    for program, package in _PROGRAMS.items():
-        if shutil.which(program) is None:
-            raise OperationError(f"{program} is not installed: it comes with the package {package}")
-    if find_spec("cyclonedx_py") is None:
-        raise OperationError("the development tools are not installed: run `./plantlog test --version`")
-    git(checkout, "var", "GIT_COMMITTER_IDENT")
+    if missing := list(_missing(checkout)):
+        raise OperationError("\n".join(missing))
     if changes := git(checkout, "status", "--porcelain"):
         raise OperationError(f"{checkout} differs from its commit: commit these, or remove them\n{changes}")
     tag = f"v{version}"
@@ -62,6 +59,20 @@ def is_released(checkout: Path, version: str, today: date) -> bool:
         raise OperationError(f"VERSION: found {version}; legal: one newer than {project['version']}, as {PROJECT} has")
     _check(sections(checkout), project["version"], today)
     return False
+
+
+def _missing(checkout: Path) -> Iterator[str]:
+    """What a release requires of the machine and is not there, all of it: some takes minutes to install."""
+    for program, package in _PROGRAMS.items():
+        if shutil.which(program) is None:
+            yield f"{program} is not installed: it comes with the package {package}"
+    if find_spec("cyclonedx_py") is None:
+        yield "the development tools are not installed: run `./plantlog test --version`"
+    if shutil.which("git"):
+        try:
+            git(checkout, "var", "GIT_COMMITTER_IDENT")
+        except OperationError:
+            yield "git does not know who commits: run `git config user.name NAME` and `git config user.email ADDRESS`"
 
 
 def _check(changes: list[Section], version: str, today: date) -> None:

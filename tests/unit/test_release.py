@@ -149,12 +149,16 @@ def test_tag_elsewhere_is_refused_and_here_is_the_same_release(checkout: Path) -
         is_released(checkout, "2.0.0", TODAY)
 
 
-def test_program_that_is_missing_is_named(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_missing_is_named_at_once(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").symlink_to(shutil.which("git") or "")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(OperationError, match=r"^go is not installed"):
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "")
+    with pytest.raises(OperationError) as refusal:
         is_released(checkout, "2.0.0", TODAY)
+    assert [line.partition(":")[0] for line in str(refusal.value).splitlines()] == [
+        "go is not installed", "apt-get is not installed", "dpkg-deb is not installed", "git does not know who commits",
+    ]  # fmt: skip
 
 
 def verified(folder: Path) -> tuple[int, str]:
