@@ -23,7 +23,8 @@ from ops.postgres.binaries import Binaries
 from ops.postgres.cluster import ROLES
 from ops.postgres.mounted import _PEM, ARCHIVE, REPOSITORY, MountedCluster
 from ops.postgres.verified import unverified_hosts
-from tests.docker import Docker, client
+from tests import docs
+from tests.docker import FILES, Docker, client
 
 OFFICIAL = ("-f", "docker-compose.yml")
 ONE_SHOT = {"certificate", "dashboards", "migrate", "restore", "trust"}
@@ -87,6 +88,31 @@ def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
         image, _, tag = service["image"].partition(":")
         assert re.match(r"v?\d+\.\d+\.\d+", tag) or image.partition("-")[0] == "plantlog", name
     assert re.findall(r"(?m)^ARG DEBIAN=(.*)", DOCKERFILE) == ["docker.io/library/debian:13-slim"]
+
+
+def test_images_of_a_registry_can_be_pinned_by_digest(
+    docker: Docker, official: dict[str, Any], environment: Path, tmp_path: Path
+) -> None:
+    [block] = [block.text for block in docs.blocks("text") if "PLANTLOG_DEBIAN_IMAGE=" in block.text]
+    pins = {name: f"{value.partition('@')[0]}@sha256:{number:064}" for number, (name, value) in enumerate(
+        re.findall(r"(?m)^(\w+_IMAGE)=(\S+)$", block))}  # fmt: skip
+    file = tmp_path / ".env"
+    file.write_text(environment.read_text() + "".join(f"{name}={pin}\n" for name, pin in pins.items()))
+    for files in (OFFICIAL, FILES):
+        services = docker.described("--env-file", str(file), "--profile", "*", files=files)["services"]
+        bases = {service["build"]["args"]["DEBIAN"] for service in services.values() if "build" in service}
+        assert bases == {pins["PLANTLOG_DEBIAN_IMAGE"]}
+    services = docker.described("--env-file", str(file), "--profile", "*", files=OFFICIAL)["services"]
+    assert _of_a_registry(services) == {*pins.values()} - bases
+    unpinned = {pin.partition("@")[0] for pin in pins.values()}
+    assert unpinned == _of_a_registry(official["services"]) | {
+        official["services"]["writer"]["build"]["args"]["DEBIAN"]
+    }
+
+
+def _of_a_registry(services: dict[str, Any]) -> set[str]:
+    """Images that are not built."""
+    return {service["image"] for service in services.values() if not service["image"].startswith("plantlog")}
 
 
 def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
