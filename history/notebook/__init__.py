@@ -9,7 +9,7 @@ Whatever is wrong with the archive is an :class:`ArchiveError` that names the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from history.questions.ask import ask as ask
 
 # Without ask, which the package of archives lacks.
-__all__ = ["ArchiveError", "S3Options", "gaps", "plot", "polars", "samples", "series"]
+__all__ = ["ArchiveError", "S3Options", "aggregates", "gaps", "interpolated", "plot", "polars", "samples", "series"]
 
 _IMPORTED = {"S3Options": "history.archive.location", "ask": "history.questions.ask"}  # when they are used
 _POINTS = 1000  # of a curve
@@ -69,7 +69,7 @@ def samples(
     Raises ArchiveError, also if nothing is archived there.
     """
     archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    return archive.samples(["*"] if channels is None else channels, since, until)
+    return archive.samples(_chosen(channels), since, until)
 
 
 def series(
@@ -95,7 +95,7 @@ def series(
     """
     archive, since, until = _opened(location, start, end, installation, s3, verify, key)
     width = _step(*_archived(archive, since, until)) if step is None else _microseconds(step)
-    return archive.series(["*"] if channels is None else channels, since, until, width)
+    return archive.series(_chosen(channels), since, until, width)
 
 
 def gaps(
@@ -116,7 +116,75 @@ def gaps(
     last archived day. The parameters are those of :func:`samples`. Raises ArchiveError.
     """
     archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    return archive.gaps(["*"] if channels is None else channels, since, until)
+    return archive.gaps(_chosen(channels), since, until)
+
+
+def aggregates(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    aggregate: str | Sequence[str] = "time_average",
+    step: timedelta | str | None = None,
+    in_state: float = 1,
+    fraction: float = 0.5,
+    per: timedelta | str | None = None,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+    verify: bool = False,
+    key: str | Path | None = None,
+    **configuration: Any,
+) -> Any:
+    """What historians compute over intervals, as a ``pyarrow.Table`` with the columns of the question ``aggregates``.
+
+    ``aggregate``: one or several of ``time_average``, ``total``, ``duration_in_state``, ``count_transitions``,
+    ``increase``, ``rate``, ``percentile``, ``minimum`` and ``maximum``; ``step``: length of an interval (None: one);
+    ``in_state``, ``fraction``, ``per`` and ``configuration`` (``stepped``, ``simple_bounds``,
+    ``treat_uncertain_as_bad``, ``percent_data_bad``, ``percent_data_good``, ``use_sloped_extrapolation``) are those of
+    the question (docs/questions.md), the other parameters those of :func:`samples`. Raises ArchiveError.
+    """
+    from history.notebook.historian import Historian  # noqa: PLC0415
+
+    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
+    historian = Historian(archive, _chosen(channels), *_archived(archive, since, until))
+    names = [aggregate] if isinstance(aggregate, str) else list(aggregate)
+    lengths = [None if length is None else _microseconds(length) for length in (step, per)]
+    return historian.aggregates(names, lengths[0], in_state, fraction, lengths[1], configuration)
+
+
+def interpolated(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    step: timedelta | str | None = None,
+    times: Iterable[datetime | str] | None = None,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+    verify: bool = False,
+    key: str | Path | None = None,
+    **configuration: Any,
+) -> Any:
+    """Values at times, as a ``pyarrow.Table`` with the columns of the question ``interpolated``.
+
+    From ``start`` on every ``step`` (None: only there), or at ``times``. ``configuration``: ``stepped``,
+    ``simple_bounds``, ``treat_uncertain_as_bad``, ``use_sloped_extrapolation``, as of :func:`aggregates`. Raises
+    ArchiveError.
+    """
+    from history.notebook.historian import Historian  # noqa: PLC0415
+
+    at = None if times is None else sorted(_time("times", time, _FIRST) for time in times)
+    if at is not None:
+        if not at or start is not None or end is not None or step is not None:
+            raise ArchiveError("times: legal: at least one, without start, end and step")
+        start, end = at[0], at[-1] + timedelta(microseconds=1)
+    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
+    if at is None:
+        since, until = _archived(archive, since, until)
+    historian = Historian(archive, _chosen(channels), since, until)
+    return historian.values(None if step is None else _microseconds(step), at, configuration)
 
 
 def plot(
@@ -143,7 +211,7 @@ def plot(
     since, until = _archived(archive, since, until)
     if answer is not None:
         channels, _ = named_channels(answer)
-    chosen = ["*"] if channels is None else channels
+    chosen = _chosen(channels)
     curves = archive.series(chosen, since, until, _step(since, until))
     rows = answer
     if rows is None:
@@ -194,6 +262,11 @@ def _anchors(key: str | Path | None) -> list[str]:
         return read_keys(str(key).encode() if is_text else Path(key).read_bytes())
     except (OSError, UnverifiableError) as error:
         raise ArchiveError(f"key: {error}") from error
+
+
+def _chosen(channels: int | str | Iterable[int | str] | None) -> list[int | str]:
+    """Ids and names, in which ``*`` stands for any text."""
+    return ["*"] if channels is None else [channels] if isinstance(channels, int | str) else list(channels)
 
 
 def _archived(archive: Archive, since: datetime, until: datetime) -> tuple[datetime, datetime]:

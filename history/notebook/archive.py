@@ -92,6 +92,16 @@ class Archive:
         """The channels as of a day, a row for each meaning (docs/archive.md). Raises OperationError."""
         return self._files(day).channels()
 
+    def channels_of(self, day: date, channels: Sequence[int | str]) -> Any:
+        """The rows of :meth:`channels` of some channels: ids, or names with ``*``. Raises OperationError."""
+        table = self.channels(day)
+        ids = _chosen(table, channels)
+        return table.filter(pc.is_in(table["channel_id"], pa.array(sorted(ids), pa.int32())))
+
+    def samples_of(self, day: date, ids: Sequence[int], within: tuple[int, int]) -> list[tuple[int, Samples]]:
+        """Channels with their samples of a day, by time. ``within``: since and until (µs). Raises OperationError."""
+        return self._of_day(day, lambda files: list(files.between(ids, *within)))
+
     def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
         """Differences of a day from its seal. ``anchors``: trusted public keys. Raises OperationError."""
         return problems_of(self._files(day), anchors)

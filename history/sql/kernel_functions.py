@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import numpy as np
@@ -36,7 +36,6 @@ from history.sql.kernels.runs import RUNS, Runs
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.kernels.unit_means import Means, UnitKernel, by_unit, dense
 from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
-from history.sql.sources.samples import SampleSource
 
 _SQL_TYPES = {
     pa.int32(): "INTEGER",
@@ -51,10 +50,25 @@ Noted = Callable[[Callable[..., Any]], Callable[..., Any]]
 _RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
+class KernelSource(Protocol):
+    """Samples that kernels read, such as a :class:`~history.sql.sources.samples.SampleSource`."""
+
+    def results(
+        self,
+        channels: Iterable[int] | None,
+        within: tuple[int, int],
+        kernel: Callable[[Iterable[Samples]], Iterable[Result]],
+        names: Sequence[str] = ...,
+        *,
+        in_parts: bool = ...,
+    ) -> Iterator[Result]:
+        """Results of a kernel, as of SampleSource."""
+
+
 class KernelFunctions:
     """Functions that :meth:`register` names. Each returns a list in an array of Arrow."""
 
-    def __init__(self, source: SampleSource) -> None:
+    def __init__(self, source: KernelSource) -> None:
         self._source = source
 
     def register(self, connection: Any, noted: Noted) -> None:

@@ -27,7 +27,7 @@ REQUIRED = ("cryptography", "duckdb", "numpy", "pyarrow")
 OPTIONAL = ("matplotlib", "polars")  # extras, of the same names
 _ROOTS = ("core", "history", "schema")
 _ENTRY = "history.notebook"
-_LAZY = ("history.notebook.archive", "history.archive.location")  # which the entry imports when they are used
+_LAZY = ("history.archive.location",)  # which the entry imports by its name
 _TIME = (1980, 1, 1, 0, 0, 0)  # of all files: the first one that a zip can name
 
 

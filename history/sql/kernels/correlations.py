@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from core.samples import Samples, segments
-from history.reading.reader import slices
 from history.sql.kernels.columns import Columns, joined
 from history.sql.kernels.resampled import Grid
 
@@ -42,7 +41,8 @@ class Correlations:
             return
         means = joined(parts)
         rows, width = segments(means["channel_id"]), 1 + int(means["number"].max(initial=0))
-        for few in slices(rows, max(1, _ELEMENTS // width)):
+        size = max(1, _ELEMENTS // width)
+        for few in (rows[first : first + size] for first in range(0, len(rows), size)):
             values = np.full((len(few), width), np.nan)
             for row, segment in enumerate(few):
                 values[row, means["number"][segment]] = means["value"][segment]

@@ -30,6 +30,10 @@ options = {"start": f"{day}T05:00", "end": f"{day}T08:00"}
 samples = plantlog_archive.samples(archive, ["unit/*"], **options, verify=True, key=key)
 curves = plantlog_archive.series(archive, ["unit/pressure"], **options, step="1m")
 gaps = plantlog_archive.gaps(archive, ["unit/pressure"], **options)
+[mean] = plantlog_archive.aggregates(archive, "unit/pressure", end=f"{day}T05:01", start=f"{day}T05:00")["value"]
+assert 40.2 < mean.as_py() < 40.4, mean
+[value] = plantlog_archive.interpolated(archive, "unit/pressure", times=[f"{day}T05:00:01"])["value"]
+assert value.as_py() == 40.01, value
 print(samples.num_rows, curves["n"].to_pylist(), gaps["reason"].to_pylist())
 try:
     plantlog_archive.samples(archive, verify=True, key="nothing")
@@ -120,6 +124,7 @@ async def test_notebook_runs(site: Site, made: Path, tmp_path: Path) -> None:
     texts = ["".join(output["data"]["text/plain"]) for cell in cells for output in cell["outputs"]]
     assert texts[0] == "'480 samples, as sealed'"
     assert "'disconnected'" in texts[2]
-    assert "41.19" in texts[4]
+    assert "'percentile'" in texts[4] and "'good'" in texts[4]
+    assert "41.19" in texts[5]
     pictures = [output["data"] for cell in cells for output in cell["outputs"] if "image/png" in output["data"]]
     assert len(pictures) == 2, texts

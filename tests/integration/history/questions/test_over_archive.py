@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from core.errors import OperationError
 from core.installation import ALL
 from core.paths import State
+from history import notebook
 from history.questions import portions
 from history.questions.ask import TimeRange, answer
 from history.questions.drawing import marks_of, named_channels
@@ -222,3 +224,41 @@ def test_answer_without_rows_is_not_drawn(archived: State, tmp_path: Path) -> No
     result = plantlog(archived.root, "ask", "stuck_sensors", *span, "--plot", tmp_path / "drawn.pdf")
     assert (result.code, result.out) == (1, "")
     assert "legal: a file that ends with .png or .svg" in result.err
+
+
+_ALONE = [
+    "a/*",
+    "b/*",
+    "boiler/drifting",
+    "boiler/energy",
+    "boiler/gapped",
+    "boiler/missing",
+    "boiler/sp",
+    "boiler/stuck",
+]
+
+
+@pytest.mark.parametrize(
+    "configuration", [{}, {"stepped": True, "simple_bounds": True, "use_sloped_extrapolation": True}]
+)
+def test_historian_functions_of_a_notebook_answer_as_the_questions(
+    archived: State, configuration: dict[str, Any]
+) -> None:
+    """Of channels whose values around the interval are archived."""
+    folder, since, until = str(archived.root.with_name("archive")), _RANGE.since, _RANGE.until
+    names = OPTIONS["aggregates"]["aggregate"].split(",")
+    options = {name: str(value).lower() for name, value in configuration.items()}
+    for name, own in (("aggregates", OPTIONS["aggregates"]), ("interpolated", OPTIONS["interpolated"])):
+        expected, _ = answer(archived, questions()[name], _RANGE, _ALONE, {**own, **options}, limits=LIMITS)
+        if name == "aggregates":
+            rows = notebook.aggregates(folder, _ALONE, since, until, aggregate=names, step="7m", **configuration)
+        else:
+            rows = notebook.interpolated(folder, _ALONE, since, until, step=timedelta(seconds=130), **configuration)
+        assert expected.num_rows > 20
+        assert_same(rows.to_pylist(), expected.to_pylist())
+    times = [at(3700), at(4300)]
+    options = {"times": ",".join(time.isoformat() for time in times)}
+    expected, _ = answer(archived, questions()["interpolated"], TimeRange(), ["boiler/sp"], options, limits=LIMITS)
+    assert_same(notebook.interpolated(folder, "boiler/sp", times=times).to_pylist(), expected.to_pylist())
+    with pytest.raises(notebook.ArchiveError, match="aggregate: found median; legal: time_average, "):
+        notebook.aggregates(folder, "boiler/sp", since, until, aggregate="median")
