@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import platform
 import pwd
 import shutil
 from collections.abc import Callable
@@ -36,7 +37,7 @@ _CONTROL = Path("usr/share/postgresql/17/extension/timescaledb.control")
 _ZONES = Path("/usr/share/zoneinfo")  # PostgreSQL has no other place for it
 _SYSTEM_CACHE = Path("/var/cache/plantlog")
 _REMEMBERED = Path("run/cache")  # the path, in the state folder
-_FORM = "postgresql-17_*"
+_FORM = f"postgresql-17_*_{bundle.ARCHITECTURES.get(platform.machine(), platform.machine())}_*"
 _ACCOUNT = "plantlog-postgres"
 _NEEDED_MB = 250  # packages, and what is unpacked of them
 
@@ -102,7 +103,10 @@ def cache_folder(state: Path) -> Path:
 
 
 def find(state: Path) -> Binaries | None:
-    """The programs, if they are there: the newest ones that root has unpacked for all, else of the user's cache."""
+    """The programs, if they are there: the newest ones that root has unpacked for all, else of the user's cache.
+
+    A cache on NFS may have those of machines with another processor, too.
+    """
     if complete(Path("/")):
         return Binaries(Path("/"))
     caches = [chosen] if (chosen := chosen_cache(state)) else [_SYSTEM_CACHE, cache_folder(state)]

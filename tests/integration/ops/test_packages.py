@@ -152,6 +152,14 @@ def test_two_at_once_unpack_the_programs_once(mirror: Mirror, tmp_path: Path) ->
     assert provide(tmp_path / "three", lines.append) == first
 
 
+def test_programs_of_another_processor_are_not_used(mirror: Mirror, tmp_path: Path) -> None:
+    """As in a home that machines share by NFS."""
+    root = provide(tmp_path, print).root
+    assert binaries.find(tmp_path) == binaries.Binaries(root)
+    root.rename(root.with_name(root.name.replace(mirror.architecture, "riscv64")))
+    assert binaries.find(tmp_path) is None
+
+
 def test_package_with_another_digest_is_refused(mirror: Mirror, tmp_path: Path) -> None:
     package = mirror.folder / "pool" / "pgbackrest.deb"
     data = bytearray(package.read_bytes())
