@@ -92,7 +92,7 @@ lines AS (
     UNION ALL
     SELECT g.time, g.id, g.what, g.channel, g.detail FROM gaps AS g
     UNION ALL
-    SELECT m.time, NULL, m.what, sel.name, m.detail
+    SELECT m.time, NULL, m.what, sel.name, rtrim(m.detail)
     FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
     JOIN selected AS sel ON sel.channel_id = m.channel_id
 )

@@ -56,7 +56,7 @@ async def test_resets_are_in_the_timeline(recorded: Recording) -> None:
     assert [(row["time"], row["what"], row["channel"], row["detail"]) for row in rows] == [
         (at(819), "quality", "meters/wrong", "good → bad 0x80050000"),
         (at(820), "quality", "meters/wrong", "bad → good 0x00000000"),
-        (at(820), "reset", "meters/wrong", "1736 → 1690 "),
+        (at(820), "reset", "meters/wrong", "1736 → 1690"),
         (at(900), "reset", "meters/energy", "6798 → 0 kWh"),
-        (at(1100), "reset", "meters/wrong", "2298 → 2250 "),
+        (at(1100), "reset", "meters/wrong", "2298 → 2250"),
     ]

@@ -41,7 +41,7 @@ async def test_unusual_events_are_listed_and_usual_ones_are_not(recorded: Record
         (21, "gap begins", "unit/failing"),
         (30, "gap ends", "unit/failing"),
     ]
-    assert rows[3]["detail"] == "40 → 46 "
+    assert rows[3]["detail"] == "40 → 46"
     assert rows[4]["detail"] == "good → bad 0x80050000"
 
 
