@@ -19,6 +19,7 @@ class Page {
       from: given.from || definition.time.from,
       to: given.to || definition.time.to,
       refresh: given.refresh || definition.refresh || "off",
+      marks: given.marks, // of the row that led here: FROM-TO, in ms
     };
     this.panels = [];
     this.marks = [];
@@ -46,7 +47,7 @@ class Page {
       variables: () => this.variables.values,
       chosen: () => this.variables.shown(),
       texts: (values) => this.variables.texts(values),
-      regions: () => this.marks,
+      regions: () => [...this.marks, ...this.state.marks.map(marked)],
       zoom: (from, to) => this.changed({ from: String(from), to: String(to) }),
       send: me.operates ? (command) => this.send(command) : null,
     };
@@ -121,6 +122,7 @@ class Page {
 
   variableChanged(name) {
     say("");
+    this.state.marks = []; // of another channel
     this.remember();
     this.resolved = null;
     const repeats = this.definition.panels.some((panel) => panel.repeat);
@@ -176,6 +178,12 @@ function regions(answer, iconColor) {
     series: series[row]?.split("\n"), // the curves that it is of; undefined: all
     shade: colour(iconColor),
   }));
+}
+
+// The time of a row of an answer, which a link names.
+function marked(mark) {
+  const [from, to] = mark.split("-").map(Number);
+  return { from, to, text: "The time of the row that was opened", shade: colour("green"), opacity: from === to ? 80 : 20 };
 }
 
 function say(message) {

@@ -6,14 +6,16 @@ export function read() {
   for (const [name, value] of given) {
     if (name.startsWith("var-")) (variables[name.slice(4)] ||= []).push(value);
   }
-  return { uid: uid || null, from: given.get("from"), to: given.get("to"), refresh: given.get("refresh"), variables };
+  const marks = given.getAll("mark").filter((mark) => /^\d+-\d+$/.test(mark));
+  return { uid: uid || null, from: given.get("from"), to: given.get("to"), refresh: given.get("refresh"), marks, variables };
 }
 
-export function address(uid, { from, to, refresh, variables }) {
+export function address(uid, { from, to, refresh, marks = [], variables }) {
   const parameters = new URLSearchParams();
   if (from) parameters.set("from", from);
   if (to) parameters.set("to", to);
   if (refresh) parameters.set("refresh", refresh);
+  for (const mark of marks) parameters.append("mark", mark);
   for (const [name, values] of Object.entries(variables)) {
     for (const value of values) parameters.append(`var-${name}`, value);
   }

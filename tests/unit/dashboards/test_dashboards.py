@@ -96,7 +96,7 @@ def test_links_lead_to_existing_dashboards_and_variables(one: Dashboard) -> None
         uid, _, query = url.removeprefix("/d/").partition("?")
         known = {variable["name"] for variable in _BY_UID[uid].content["templating"]["list"]}
         assert set(re.findall(r"var-(\w+)=", query)) <= known
-        assert "${__url_time_range}" in query or "from=" in query
+        assert "${__url_time_range}" in query or "${__row_time_range}" in query or "from=" in query
         assert "${installation:queryparam}" in query
 
 

@@ -1,7 +1,7 @@
 // Rows and columns; a click on a heading sorts.
 import { element, replace } from "../dom.js";
 import { configOf, mapped, transformed, valueColour, worded } from "../fields.js";
-import { filled, withVariables } from "../links.js";
+import { filled, marksOf, withVariables } from "../links.js";
 import { actions, listsAlarms } from "../operate.js";
 import { stamp } from "../time.js";
 
@@ -15,13 +15,13 @@ function shownCell(field, config, value) {
   return worded(config, value);
 }
 
-function cell(field, config, value, row, context) {
+function cell(field, config, value, row, marks, context) {
   const kind = config.custom.cellOptions?.type || "auto";
   const paint = kind === "auto" ? null : valueColour(config, value);
   const shown = shownCell(field, config, value);
   const links = config.links || [];
   const content = links.length && shown !== ""
-    ? element("a", { href: filled(links[0].url, row, context.range, context.chosen), title: links[0].title }, shown)
+    ? element("a", { href: filled(links[0].url, row, context.range, context.chosen, marks), title: links[0].title }, shown)
     : shown;
   const made = element("td", { class: field.type === "number" ? "number" : "", "data-name": field.name });
   if (kind === "color-background" && paint && shown !== "") made.append(element("span", { class: "mark", style: { background: paint } }, content));
@@ -55,7 +55,8 @@ export function table(panel, answers, context) {
     }
     replace(body, ...ordered.slice(0, SHOWN).map((row) => {
       const named = Object.fromEntries(fields.map((field, at) => [field.name, columns[at][row]]));
-      const cells = shown.map((at) => cell(fields[at], configs[at], columns[at][row], named, context));
+      const marks = marksOf(fields, columns.map((column) => column[row]), context.range.until);
+      const cells = shown.map((at) => cell(fields[at], configs[at], columns[at][row], named, marks, context));
       if (operated) cells.push(element("td", { class: "actions" }, ...actions(named, context.send)));
       return element("tr", {}, ...cells);
     }));

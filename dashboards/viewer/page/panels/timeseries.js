@@ -52,10 +52,10 @@ function marks(regions) {
           u.ctx.beginPath();
           u.ctx.rect(left, top, width, height);
           u.ctx.clip();
-          for (const { from, to, shade } of regions) {
+          for (const { from, to, shade, opacity } of regions) {
             const a = u.valToPos(from, "x", true);
             const b = Math.max(u.valToPos(to, "x", true), a + 2);
-            u.ctx.fillStyle = translucent(shade, 16);
+            u.ctx.fillStyle = translucent(shade, opacity ?? 16);
             u.ctx.fillRect(a, top, b - a, height);
             u.ctx.fillStyle = translucent(shade, 70);
             u.ctx.fillRect(a, top, b - a, 2 * devicePixelRatio);

@@ -134,6 +134,40 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
     assert look.wrong == []
 
 
+# Pixels of the trend that are green, as a mark is.
+_GREEN = """
+[...document.querySelectorAll('[data-panel="5"] canvas')].reduce((n, canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  for (let at = 0; at < data.length; at += 4) n += data[at + 1] > data[at] + 40 && data[at + 1] > data[at + 2] + 20;
+  return n;
+}, 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1400])
+async def test_row_of_an_answer_opens_its_channel_with_its_time_marked(
+    browser: Browser, page: str, width: int, tmp_path: Path
+) -> None:
+    look = await open_page(browser, page, width)
+    await look.open("plantlog-forensics", unit=UNIT)
+    await look.page.get_by_title("Open the channel").first.click()
+    await look.opened("plantlog-channel")
+    assert (await look.states())["Trend"] == "shown"
+    _, _, mark = look.page.url.partition("&mark=")
+    begin, _, end = mark.partition("&")[0].partition("-")
+    shown = dict(part.split("=") for part in look.page.url.partition("?")[2].split("&"))
+    assert int(shown["from"]) < int(begin) <= int(end) < int(shown["to"])
+    marked = await look.page.evaluate(_GREEN)
+    await look.screenshot(f"row-{width}", tmp_path)
+    assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    path = look.page.url.removeprefix(look.where)
+    await look.go(path.replace(f"&mark={begin}-{end}", ""))
+    await look.opened("plantlog-channel")
+    assert await look.page.evaluate(_GREEN) < marked
+    assert look.wrong == []
+
+
 @pytest.mark.slow
 async def test_menu_keeps_the_unit(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
