@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Literal
 
 from rich.box import Box
@@ -29,9 +28,23 @@ def names_text(names: Sequence[str], most: int = 10) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
-def age(seconds: float) -> str:
-    """Seconds as 0:01:40."""
-    return str(timedelta(seconds=round(max(0.0, seconds))))
+def duration(seconds: float) -> str:
+    """A duration by its two largest units: ``8 h``, ``36 min 55 s`` or ``0.1 s``."""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.3g} s"
+    rest, parts = round(seconds), list[str]()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        n, rest = divmod(rest, size)
+        parts += [f"{n} {unit}"] if n else []
+    return " ".join(parts[:2])
+
+
+def threshold_text(limit: str, threshold: float | None, unit: str) -> str:
+    """A threshold with its unit: ``unit`` is the channel's. Empty: the alarm has none."""
+    if threshold is None or limit == "bad":
+        return ""
+    own = {"stale": "s", "rate": f"{unit}/s"}.get(limit, unit)
+    return f"{threshold:g} {own}".rstrip()
 
 
 def wide(console: Console, columns: int = 160) -> Console:

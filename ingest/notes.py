@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Note(StrEnum):
-    """What a note is about."""
+    """Subject of a note."""
 
     OPEN_GAPS = "gaps"
     CLOSED_GAP = "closed-gap"  # the last one of the source as a whole

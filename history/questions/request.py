@@ -16,6 +16,7 @@ from uuid import UUID
 import asyncpg
 
 from core.errors import OperationError
+from core.formatting import duration
 from schema.queries import load
 from schema.question_files import REFERENCE, Parameter, Question
 
@@ -29,6 +30,8 @@ _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
 _UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_MEANS = 100  # of a reference, at least
+_FALSE_ALARMS = {"false_alarms": "all channels together", "alarm_every": "a unit"}  # accepted, by parameter
 _MAX_STEPS = 1_000_000  # of the time that is read
 _TERM = re.compile(
     r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(?:(\d+) times )?the interval(?: up to (\d+) (h|d))?"
@@ -62,8 +65,8 @@ class Request:
         """The request with all durations. ``seconds``: the sampling interval of its channels; None: no samples."""
         sampling = _SAMPLING if seconds is None else timedelta(seconds=seconds)
         values = dict(self.values)
-        for parameter in self._automatic():
-            values[parameter.name] = _value(parameter, self.values, sampling)
+        for parameter in sorted(self._automatic(), key=lambda one: one.type != REFERENCE):
+            values[parameter.name] = _value(parameter, values, sampling)
         first = first_read(self.question, values)
         if values.get("step") is not None and any(one.name == "step" for one in self._automatic()):
             values["step"] = max(values["step"], (values["until"] - first) / _MAX_STEPS)
@@ -76,10 +79,12 @@ class Request:
             value = values[parameter.name]
             if parameter.type == REFERENCE and value is not None:
                 begin, end = value
-                before = f"{length_text(end - begin)} before" if end == values["since"] else length_text(end - begin)
-                lengths.append(f"reference: {before} ({_time(begin)} to {_time(end)})")
+                before = " before" if end == values["since"] else ""
+                lengths.append(f"reference: {_text(end - begin)}{before} ({_time(begin)} to {_time(end)})")
+            elif parameter.name in _FALSE_ALARMS and value is not None:
+                lengths.append(f"one false alarm of {_FALSE_ALARMS[parameter.name]} in {_text(value)}")
             elif _follows(parameter) and value is not None:
-                lengths.append(f"{parameter.name.replace('_', ' ')} {length_text(value)}")
+                lengths.append(f"{parameter.name.replace('_', ' ')} {_text(value)}")
         if lengths:
             yield ", ".join(lengths)
 
@@ -195,9 +200,7 @@ async def _values(cast: Cast, question: Question, arguments: Mapping[str, str]) 
             values[parameter.name] = await _reference(cast, values[parameter.name], values)
         length, value = values["until"] - values["since"], values[parameter.name]
         if parameter.name == "step" and value is not None and _follows(parameter) and value > length:
-            raise OperationError(
-                f"--step: found {length_text(value)}; legal: at most the interval, {length_text(length)}"
-            )
+            raise OperationError(f"--step: found {_text(value)}; legal: at most the interval, {_text(length)}")
     return values
 
 
@@ -237,17 +240,11 @@ def _value(parameter: Parameter, values: Mapping[str, Any], sampling: timedelta)
     since, until = values["since"], values["until"]
     if (value := values[parameter.name]) is not None or not _follows(parameter):
         return value
-    length = max(_terms(parameter.automatic, sampling, until - since))
+    length = until - since
+    if parameter.name == "step" and (reference := values.get(REFERENCE)):  # of a short one, too, there are enough means
+        length = min(length, 500 * (reference[1] - reference[0]) / _MEANS)
+    length = max(_terms(parameter.automatic, sampling, length))
     return [since - length, since] if parameter.type == REFERENCE else length
-
-
-def length_text(length: timedelta) -> str:
-    """A duration for people, such as 8 h, 3 min or 0.1 s."""
-    seconds = length.total_seconds()
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 60:.4g} min"
 
 
 def _follows(parameter: Parameter) -> bool:
@@ -266,6 +263,10 @@ def _terms(text: str, sampling: timedelta, length: timedelta) -> Iterator[timede
             yield length / int(part)
         else:
             yield min(length * int(times or 1), int(most) * _UNITS[most_unit] if most else timedelta.max)
+
+
+def _text(length: timedelta) -> str:
+    return duration(length.total_seconds())
 
 
 def _time(moment: datetime) -> str:

@@ -51,14 +51,6 @@ class Limit:
         return self.name in ("hi", "hihi")
 
 
-def threshold_text(limit: str, threshold: float | None, unit: str) -> str:
-    """A threshold with its unit, for people: ``unit`` is the channel's. Empty: the alarm has none."""
-    if threshold is None or limit == "bad":
-        return ""
-    own = {"stale": "s", "rate": f"{unit}/s"}.get(limit, unit)
-    return f"{threshold:g} {own}".rstrip()
-
-
 def limits_of(tag: Tag) -> tuple[Limit, ...]:
     """The limits of a tag, in the order of :data:`LIMITS`; empty: the tag has no alarms."""
     delay, off_delay = _us(tag.alarm_delay), _us(tag.alarm_off_delay)

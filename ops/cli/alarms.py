@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.errors import NotAllDone, OperationError
-from core.formatting import count, table, wide
+from core.formatting import count, table, threshold_text, wide
 from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
@@ -141,8 +141,6 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
 
 
 def _table(alarms: list[dict[str, Any]]) -> Table:
-    from ingest.alarms.limits import threshold_text
-
     columns = ("priority", "channel", "limit", "state", ">since", ">value", ">threshold", "remarks")
     shown = table(*columns, title=count(len(alarms), "alarm"))
     for alarm in alarms:

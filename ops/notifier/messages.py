@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from core.config.model import NotifyOptions
 from core.config.sources import PRIORITIES
-from ingest.alarms.limits import threshold_text
+from core.formatting import threshold_text
 from ingest.alarms.state import INHIBITED
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]

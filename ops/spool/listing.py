@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.errors import OperationError
-from core.formatting import age
+from core.formatting import duration
 from core.paths import State
 from core.timestamps import now_us
 from ingest.journal.replay import is_request
@@ -114,13 +114,15 @@ def table(spools: dict[str, Any]) -> RenderableType:
             escape(file["name"]),
             *(_number(file[key]) for key in ("batches", "rows")),
             *("" if file[key] is None else f"{file[key] / _MIB:,.1f}" for key in ("bytes", "max_bytes")),
-            *("" if file[key] is None else f"{age((now - file[key]) / 1e6)} ago" for key in ("oldest", "newest")),
+            *("" if file[key] is None else f"{duration((now - file[key]) / 1e6)} ago" for key in ("oldest", "newest")),
             escape(file["problem"] or ""),
         )
     lines = [f"damaged: {escape(path)}" for file in spools["files"] for path in file["damaged"]]
     lines += [f"rejected batch: {escape(batch['path'])}: {escape(batch['why'])}" for batch in spools["dead_letters"]]
     if (begin := spools["journal"]["begin"]) is not None:
-        lines.append(f"journal: {spools['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
+        lines.append(
+            f"journal: {spools['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {duration((now - begin) / 1e6)}"
+        )
     lines += [f"to be replayed: {escape(path)}" for path in spools["journal"]["replays"]]
     return Group(files, *lines)
 

@@ -97,7 +97,13 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 1 THEN 'judged'
     WHEN 2 THEN 'judged though their reference has faults, which were left out'
     WHEN 3 THEN 'not judged, no samples in the interval'
-    WHEN 4 THEN 'not judged, too few samples in the reference' END;
+    WHEN 4 THEN 'not judged, too few samples in the reference'
+    WHEN 5 THEN 'judged though most of their reference has no samples'
+    WHEN 6 THEN 'judged though a part of their reference is unlike the rest: choose another one'
+    WHEN 7 THEN 'not judged, constant in the reference'
+    WHEN 8 THEN 'not judged, move with no other channel in the reference'
+    WHEN 9 THEN 'not judged, too few samples in the interval'
+    WHEN 10 THEN 'judged as far as the reference goes, which is shorter' END;
 
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (

@@ -16,7 +16,7 @@
 --   since              timestamptz  from this moment on
 --   until              timestamptz  before this moment
 --   channels           text[]       names or patterns [NULL: all that are analog or discrete]
---   reference          reference    FROM..TO, or a time before since [NULL: as long as the interval]
+--   reference          reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
 --   step               interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   alarm_every        interval     time in which one false row of a unit is accepted [NULL: 20 times the interval]
 --   least_correlation  float8       lowest absolute correlation in the reference, to be a pair [0.8]
@@ -44,10 +44,11 @@ broken AS (
 )
 SELECT n.names[b.channel_id] AS channel, list_transform(b.partners, lambda partner: n.names[partner]) AS partners,
        b.from_time AS broken_at, b.to_time AS until_when, b.score, b.before AS correlation_before,
-       b.after AS correlation_after
+       b.after AS correlation_after, CASE WHEN b.verdict IS NOT NULL THEN verdict_text(b.verdict) END AS verdict
 FROM broken AS b
 CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM numeric_channels AS g) AS n;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY round(score, 6) DESC, channel;

@@ -33,14 +33,21 @@ WITH changes AS (
 with_unit AS (
     SELECT c.*, unit_at(c.channel_id, c.time, patterns := channels) AS unit
     FROM changes AS c
+    WHERE c.verdict = 0
 )
 SELECT n.name AS channel, u.time AS changed_at,
        CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
        u.before, u.after, u.after - u.before AS size,
-       CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, u.score
+       CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, u.score, NULL AS verdict
 FROM with_unit AS u
-JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id;
+JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id
+UNION ALL BY NAME
+SELECT c.name AS channel, verdict_text(v.verdict) AS verdict
+FROM channels_like(channels) AS c
+LEFT JOIN (SELECT m.channel_id, m.verdict FROM changes AS m WHERE m.verdict > 0) AS v ON v.channel_id = c.channel_id
+WHERE c.kind = 'analog';
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY round(score, 6) DESC, channel, changed_at, kind;

@@ -15,7 +15,7 @@
 --   since      timestamptz  start of the run
 --   until      timestamptz  its end
 --   channels   text[]       names or patterns [NULL: all analog ones]
---   reference  reference    the earlier run: FROM..TO, or a time before since [NULL: as long as the interval]
+--   reference  reference    the earlier run: FROM..TO, or a time before [NULL: as long as the interval]
 --   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   warp       interval     how far the runs may be out of step [0 s]
 -- Reads from: reference
@@ -40,10 +40,12 @@ differences AS (
 SELECT c.name AS channel, d.from_time, d.to_time,
        (epoch_us(d.from_time) - epoch_us(since)) / 1e6 AS seconds_after_start, d.score, d.peak_time AS "at", d.value,
        d.other_time AS other_at, d.other AS other_value,
-       unit_at(d.channel_id, d.peak_time, patterns := channels) AS unit
+       unit_at(d.channel_id, d.peak_time, patterns := channels) AS unit,
+       CASE WHEN d.verdict IS NOT NULL THEN verdict_text(d.verdict) END AS verdict
 FROM differences AS d
 JOIN analog AS c ON c.channel_id = d.channel_id;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY from_time, round(score, 6) DESC, channel;

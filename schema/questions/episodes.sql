@@ -14,7 +14,7 @@
 --   since        timestamptz  from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all analog ones]
---   reference    reference    FROM..TO, or a time before since [NULL: as long as the interval]
+--   reference    reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
 --   step         interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false episode of a unit is accepted [NULL: 20 times the interval]
 -- Reads from: reference

@@ -34,14 +34,22 @@ oscillations AS (
 )
 SELECT c.name AS channel, o.period AS period_seconds, o.amplitude, unit_at(o.channel_id, o.top_time,
        patterns := channels) AS unit, o.regularity, CASE WHEN o.from_time >= since THEN o.from_time END AS since_when,
-       o.top_time, CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index
+       o.top_time, CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index, NULL AS verdict
 FROM oscillations AS o
-JOIN channels_like(channels) AS c ON c.channel_id = o.channel_id;
+JOIN channels_like(channels) AS c ON c.channel_id = o.channel_id
+WHERE o.verdict = 0
+UNION ALL BY NAME
+SELECT c.name AS channel, verdict_text(v.verdict) AS verdict
+FROM channels_like(channels) AS c
+LEFT JOIN (SELECT m.channel_id, m.verdict FROM oscillations AS m WHERE m.verdict > 0) AS v
+  ON v.channel_id = c.channel_id
+WHERE c.kind = 'analog';
 
 WITH
 spaced AS (
     SELECT p.*, p.period_seconds > 1.05 * lag(p.period_seconds) OVER (ORDER BY p.period_seconds, p.channel) AS differs
     FROM portion_rows AS p
+    WHERE p.verdict IS NULL
 ),
 grouped AS (
     SELECT s.*, count(*) FILTER (WHERE s.differs) OVER (ORDER BY s.period_seconds, s.channel) AS number

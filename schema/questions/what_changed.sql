@@ -10,7 +10,7 @@
 --   since        timestamptz  the later interval, from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all]
---   reference    reference    the earlier interval: FROM..TO, or a time before since [NULL: as long as the interval]
+--   reference    reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
 --   least_score  float8       lowest score to list [3]
 --   carry        interval     how far back to look for the value that applies at the start [1 h]
 -- Reads from: reference - carry

@@ -20,11 +20,13 @@ from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
     [
         ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of changes only
         ("time", TIME),  # where the first bucket after the change begins
         ("kind", pa.int32()),  # 0: level, 1: slope (an hour), 2: spread
         ("before", pa.float64()),
@@ -55,18 +57,30 @@ class Changes:
     def compute(self, samples: Samples) -> Columns:
         """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(samples)
-        rows = [segment for segment in segments(means["channel_id"]) if segment.stop - segment.start >= 4 * _MIN_SIDE]
+        every = segments(means["channel_id"])
+        rows = [segment for segment in every if segment.stop - segment.start >= 4 * _MIN_SIDE]
         lengths = [segment.stop - segment.start for segment in rows]
-        changes = []
+        changes = [
+            (
+                int(means["channel_id"][one.start]),
+                JUDGED if one.stop - one.start >= 4 * _MIN_SIDE else FEW_SAMPLES,
+                0,
+                0,
+                np.nan,
+                np.nan,
+                np.nan,
+            )
+            for one in every
+        ]
         for length in sorted(set(lengths)):
             alike = [segment for segment, n in zip(rows, lengths, strict=True) if n == length]
             values = np.array([means["value"][segment] for segment in alike])
             ids = [int(means["channel_id"][segment.start]) for segment in alike]
             for row, at, kind, before, after, score in self._of_values(values, ids):
                 number = int(means["number"][alike[row].start + at])
-                changes.append((ids[row], self.grid.since + number * self.grid.step, kind, before, after, score))
+                changes.append((ids[row], 0, self.grid.since + number * self.grid.step, kind, before, after, score))
         columns = list(zip(*changes, strict=True)) or [()] * len(CHANGES)
-        kinds = (np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
+        kinds = (np.int32, np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
         return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
 
     def _of_values(self, values: Float64s, ids: list[int]) -> Iterator[tuple[int, int, int, float, float, float]]:

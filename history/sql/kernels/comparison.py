@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
+from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DIFFERENCES = pa.struct(
     [
         ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of differences only
         ("from_time", TIME),  # where the first bucket begins that differs
         ("to_time", TIME),  # where the last one ends; None: it lasts until the end
         ("peak_time", TIME),
@@ -33,6 +35,7 @@ DIFFERENCES = pa.struct(
 _NOISES = 8.0  # robust deviations of steps between buckets in a difference that counts
 _SHARE = 0.05  # of the extent of the runs in a difference that counts
 _ROUNDING = 1e-9  # of the largest value: a smaller difference is none
+_MIN_MEANS = 10  # of a run, to know its noise
 _LASTS = 3  # buckets that differ, at least
 _TRIMMED = 0.6745  # median of |z|, z normal
 
@@ -49,7 +52,13 @@ class Comparison:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of DIFFERENCES."""
         _, channels, other, values = means
-        known = ~(np.isnan(other).all(axis=0) | np.isnan(values).all(axis=0))
+        verdicts = np.full(len(channels), JUDGED if len(other) >= len(values) else AS_FAR_AS_REFERENCE)
+        verdicts[(~np.isnan(other)).sum(axis=0) < max(_MIN_MEANS, len(other) // 2)] = SHORT_REFERENCE
+        verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
+        nothing = {field.name: None for field in DIFFERENCES}
+        for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
+            yield nothing | {"channel_id": channel, "verdict": verdict}
+        known = (verdicts == JUDGED) | (verdicts == AS_FAR_AS_REFERENCE)
         channels, other, values = channels[known], other[:, known], values[:, known]
         if not len(channels):
             return
@@ -63,7 +72,7 @@ class Comparison:
                 if (size[first : last + 1] > 1).sum() < _LASTS:
                     continue
                 peak = first + int(np.argmax(size[first : last + 1]))
-                yield {
+                yield nothing | {
                     "channel_id": channel,
                     "from_time": self.since + first * self.step,
                     "to_time": None if lasting(last, len(size)) else self.since + (last + 1) * self.step,

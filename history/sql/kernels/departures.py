@@ -21,7 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s
+from core.formatting import count
 from history.codec.row_groups import TIME
+from history.sql.kernels.reference import PARTS, unlike
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DEPARTURES = pa.struct(
@@ -40,9 +42,7 @@ DEPARTURES = pa.struct(
     ]
 )
 MIN_REFERENCE = 50  # buckets
-_FOLDS = 5
 _VARIANCE = 0.9  # share that the components explain
-_UNLIKE = 4.0  # times what is usual: a part of the reference whose statistics are so large
 _TAIL = 0.9  # quantile above which statistics are its tail
 _CONSTANT = 1e-9  # of the largest value: a smaller spread is none
 _WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
@@ -54,7 +54,7 @@ _NAMED = 5  # channels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """What is usual: (p,) channels and (k,) components."""
+    """Usual operation: (p,) channels and (k,) components."""
 
     middle: Float64s  # (p,)
     spread: Float64s  # (p,)
@@ -101,11 +101,16 @@ class Departures:
             yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
             return
         usable = np.isnan(reference).mean(axis=0) <= 1 / 2
+        missing = int((~usable).sum())
+        if not usable.any():
+            yield nothing | {"note": f"not judged: {count(missing, 'channel')} mostly missing in the reference"}
+            return
         middle, spread = robust_spread(reference[:, usable])
         moves = spread > _CONSTANT * np.maximum(np.abs(middle), np.nanmax(np.abs(reference[:, usable]), axis=0))
         usable[usable] = moves
         if not usable.any():
-            yield nothing | {"note": "not judged: no channel moves in the reference"}
+            why = f"; {count(missing, 'channel')} mostly missing there" if missing else ""
+            yield nothing | {"note": f"not judged: no channel moves in the reference{why}"}
             return
         reference, values, channels = reference[:, usable], values[:, usable], channels[usable]
         model = _model(reference, middle[moves], spread[moves])
@@ -137,7 +142,7 @@ class Departures:
 
     def _limits(self, model: Model, reference: Float64s) -> tuple[Float64s, str | None]:
         """The limits of both statistics, (2,), and what is wrong with the reference."""
-        edges = np.linspace(0, len(reference), _FOLDS + 1).astype(int).tolist()
+        edges = np.linspace(0, len(reference), PARTS + 1).astype(int).tolist()
         parts = []
         for begin, end in pairwise(edges):
             others = np.concatenate([reference[:begin], reference[end:]])
@@ -148,13 +153,9 @@ class Departures:
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
         limits = np.array([_limit(values, share) for values in statistics])
         usual = np.array([np.nanmedian(part, axis=1) for part in parts])
-        unlike = (usual > _UNLIKE * np.maximum(np.median(usual, axis=0), 1e-12)).any(axis=1)
-        if not unlike.any():
-            return limits, None
-        return (
-            limits,
-            f"the reference is unusual in {int(unlike.sum())} of its {_FOLDS} parts: choose another one",
-        )
+        parts_unlike = int(unlike(usual).any(axis=1).sum())
+        note = f"the reference is unusual in {parts_unlike} of its {PARTS} parts: choose another one"
+        return limits, note if parts_unlike else None
 
 
 def robust_spread(values: Float64s) -> tuple[Float64s, Float64s]:

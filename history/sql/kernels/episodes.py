@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.reference import MIN_POSITIONS, usual
+from history.sql.kernels.reference import MIN_POSITIONS, least_limit, usual
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 EPISODES = pa.struct(
@@ -57,8 +57,10 @@ class Episodes:
             if (np.abs(values - middle) > max(1e-9 * abs(middle), 1e-4 * self.spans.get(channel, 0.0))).any():
                 yield nothing | {"note": "not judged: constant in the reference, but not later"}
             return
-        limit = max(usual(known - middle, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
         off = np.where(np.isnan(values), 0.0, values - middle)
+        if not (np.abs(off) > least_limit(known - middle)).any():
+            return
+        limit = max(usual(known - middle, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
         for sign in (1, -1):
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
                 peak = first + int(np.argmax(sign * off[first : last + 1]))

@@ -22,6 +22,7 @@ from history.sql.kernels.reference import (
     FAULTY,
     JUDGED,
     MIN_POSITIONS,
+    MOSTLY_MISSING,
     NO_SAMPLES,
     SHORT_REFERENCE,
     WIDTHS,
@@ -109,6 +110,9 @@ class Movers:
             # Less than a thousandth of the range is no move.
             floor = max(self.spans.get(channel, abs(mean)) * 1e-3, 1e-9)
             verdict, moves = self._moves(course, first, usual_rows, floor)
+            begin, end = self.reference
+            if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
+                verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         if moves:
             move = min(moves)

@@ -20,11 +20,13 @@ from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 
 OSCILLATIONS = pa.struct(
     [
         ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of oscillations only
         ("period", pa.float64()),  # s
         ("amplitude", pa.float64()),  # half of what it swings by
         ("regularity", pa.float64()),
@@ -69,12 +71,13 @@ class Oscillations:
             number, value = means["number"][segment], means["value"][segment]
             within = number < self.n
             number, value = number[within], value[within]
-            if len(number) < (1 - _MISSING) * self.n or np.ptp(value) <= 1e-9 * np.abs(value).max():
-                continue
-            values = np.interp(np.arange(self.n), number, value)
-            rows += [(int(means["channel_id"][segment.start]), *row) for row in self._of_values(values)]
+            channel, is_judged = int(means["channel_id"][segment.start]), len(number) >= (1 - _MISSING) * self.n
+            rows.append((channel, JUDGED if is_judged else FEW_SAMPLES, np.nan, np.nan, np.nan, 0, 0, np.nan))
+            if is_judged and np.ptp(value) > 1e-9 * np.abs(value).max():
+                values = np.interp(np.arange(self.n), number, value)
+                rows += [(channel, 0, *row) for row in self._of_values(values)]
         columns = list(zip(*rows, strict=True)) or [()] * len(OSCILLATIONS)
-        kinds = (np.int32, np.float64, np.float64, np.float64, np.int64, np.int64, np.float64)
+        kinds = (np.int32, np.int32, np.float64, np.float64, np.float64, np.int64, np.int64, np.float64)
         return {
             field.name: np.array(column, kind) for field, column, kind in zip(OSCILLATIONS, columns, kinds, strict=True)
         }

@@ -12,12 +12,25 @@ import pyarrow as pa
 from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.departures import robust_spread, wrapped
-from history.sql.kernels.reference import MIN_POSITIONS, usual
+from history.sql.kernels.reference import (
+    CONSTANT,
+    JUDGED,
+    MIN_POSITIONS,
+    NO_SAMPLES,
+    PARTS,
+    SHORT_REFERENCE,
+    UNLIKE,
+    UNRELATED,
+    least_limit,
+    unlike,
+    usual,
+)
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 RELATIONS = pa.struct(
     [
         ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of breaks only
         ("partners", pa.list_(pa.int32())),  # with which it no longer moves, the farthest first
         ("from_time", TIME),  # where the first bucket begins that is too far from the farthest partner's
         ("to_time", TIME),  # where the last one ends; None: it lasts until the end
@@ -55,71 +68,97 @@ class Relations:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of RELATIONS of units whose last parts have the same name, as if they were one."""
         _, channels, reference, values = means
-        usable = (~np.isnan(reference)).sum(axis=0) >= max(MIN_POSITIONS, len(reference) // 2)
-        channels, reference, values = channels[usable], reference[:, usable], values[:, usable]
-        middle, spread = robust_spread(reference)
-        moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference)), axis=0, initial=0.0)
-        channels, middle, spread = channels[moves], middle[moves], spread[moves]
-        before, after = (reference[:, moves] - middle) / spread, (values[:, moves] - middle) / spread
+        verdicts = np.full(len(channels), UNRELATED)
+        verdicts[(~np.isnan(reference)).sum(axis=0) < max(MIN_POSITIONS, len(reference) // 2)] = SHORT_REFERENCE
+        verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
+        usable = np.flatnonzero(verdicts == UNRELATED)
+        middle, spread = robust_spread(reference[:, usable])
+        moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference[:, usable])), axis=0, initial=0.0)
+        verdicts[usable[~moves]] = CONSTANT
+        usable, middle, spread = usable[moves], middle[moves], spread[moves]
+        before, after = (((part[:, usable] - middle) / spread).T for part in (reference, values))
         pairs = self._pairs(before)
-        breaks = [one for (i, j), r in pairs.items() for one in self._breaks(i, j, r, before, after, len(pairs))]
-        for odd, broken in _by_odd_one(breaks):
+        judged = [self._judged(pair, r, before, after, len(pairs)) for pair, r in pairs.items()]
+        places = np.array(list(pairs), np.intp).reshape(-1, 2)
+        bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
+        n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
+        verdicts[usable[n > 0]] = JUDGED
+        verdicts[usable[2 * n_bad > n]] = UNLIKE
+        nothing = {field.name: None for field in RELATIONS}
+        for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
+            yield nothing | {"channel_id": channel, "verdict": verdict}
+        channels = channels[usable]
+        for odd, broken in _by_odd_one([one for _, one in judged if one is not None]):
             farthest = broken[0]
             i, j = farthest.pair
-            both = ~np.isnan(after[:, i] + after[:, j])
-            x, y = after[both, i], after[both, j]
+            both = ~np.isnan(after[i] + after[j])
+            x, y = after[i][both], after[j][both]
             moving = len(x) > 1 and min(np.ptp(x), np.ptp(y)) > _CONSTANT
-            yield {
+            yield nothing | {
                 "channel_id": int(channels[odd]),
                 "partners": [int(channels[sum(one.pair) - odd]) for one in broken],
                 "from_time": self.since + farthest.first * self.step,
-                "to_time": None if lasting(farthest.last, len(after)) else self.since + (farthest.last + 1) * self.step,
+                "to_time": None
+                if lasting(farthest.last, len(values))
+                else self.since + (farthest.last + 1) * self.step,
                 "before": pairs[farthest.pair],
                 "after": float(np.corrcoef(x, y)[0, 1]) if moving else None,
                 "score": farthest.score,
             }
 
     def _pairs(self, scaled: Float64s) -> dict[tuple[int, int], float]:
-        """Pairs of channels that move together, and their correlations. ``scaled``: (buckets, channels)."""
+        """Pairs of channels that move together, and their correlations. ``scaled``: (channels, buckets)."""
+        if not scaled.size:
+            return {}
         near = wrapped(np.nan_to_num(scaled))
-        near -= near.mean(axis=0)
-        near /= np.maximum(np.sqrt(np.square(near).sum(axis=0)), 1e-12)
+        near -= near.mean(axis=1, keepdims=True)
+        near /= np.maximum(np.sqrt(np.square(near).sum(axis=1, keepdims=True)), 1e-12)
         pairs = dict[tuple[int, int], float]()
-        n = near.shape[1]
-        for begin in range(0, n, _ROWS):
-            correlations = near[:, begin : begin + _ROWS].T @ near
+        for begin in range(0, len(near), _ROWS):
+            correlations = near[begin : begin + _ROWS] @ near.T
             own = np.arange(len(correlations))
             correlations[own, begin + own] = 0.0
-            sizes = np.round(np.abs(correlations), 9)
-            best = np.argsort(-sizes, axis=1, kind="stable")[:, :_PARTNERS]
-            for row, column in zip(np.repeat(own, best.shape[1]).tolist(), best.ravel().tolist(), strict=True):
-                if sizes[row, column] >= self.least_correlation:
-                    one, other = sorted((begin + row, column))
-                    pairs[one, other] = float(correlations[row, column])
+            row, column = np.nonzero(np.round(np.abs(correlations), 9) >= self.least_correlation)
+            size = np.round(np.abs(correlations[row, column]), 9)
+            order = np.lexsort((column, -size, row))
+            place = np.arange(len(row)) - np.searchsorted(row, row)  # in the order of its row
+            for one in order[place < _PARTNERS].tolist():
+                i, j = sorted((begin + int(row[one]), int(column[one])))
+                pairs[i, j] = float(correlations[row[one], column[one]])
         return pairs
 
-    def _breaks(
-        self, i: int, j: int, correlation: float, before: Float64s, after: Float64s, pairs: int
-    ) -> Iterator[_Break]:
-        """The farthest break of a pair, if there is one."""
-        sign = np.sign(correlation)
-        apart = before[:, i] - sign * before[:, j]
+    def _judged(
+        self, pair: tuple[int, int], correlation: float, before: Float64s, after: Float64s, pairs: int
+    ) -> tuple[bool, _Break | None]:
+        """Whether a part of a pair's reference is unlike the rest, and its farthest break, if there is one.
+
+        ``before``, ``after``: (channels, buckets).
+        """
+        (i, j), sign = pair, np.sign(correlation)
+        apart = before[i] - sign * before[j]
         known = apart[~np.isnan(apart)]
         if len(known) < MIN_POSITIONS:
-            return
-        middle = float(np.median(known))
-        limit = max(usual(known - middle, pairs * self.alarm_every / self.step).limit, 1e-6)
-        size = np.nan_to_num(np.abs(after[:, i] - sign * after[:, j] - middle) / limit)
+            return False, None
+        middle = np.median(known)
+        known -= middle
+        parts = np.abs(known[: len(known) // PARTS * PARTS]).reshape(PARTS, -1)
+        is_unlike = bool(unlike(np.median(parts, axis=1)[:, None]).any())
+        far = np.abs(after[i] - sign * after[j] - middle)
+        if (far > least_limit(known)).sum() < _LASTS:
+            return is_unlike, None
+        limit = max(usual(known, pairs * self.alarm_every / self.step).limit, 1e-6)
+        size = np.nan_to_num(far / limit)
         breaks = [
-            _Break((i, j), first, last, float(size[first : last + 1].max()), (0.0, 0.0))
+            (float(size[first : last + 1].max()), -first, last)
             for first, last in runs(np.flatnonzero(size > 1), len(size))
             if (size[first : last + 1] > 1).sum() >= _LASTS
         ]
-        if breaks:
-            one = max(breaks, key=lambda each: (each.score, -each.first))
-            rows = slice(one.first, one.last + 1)
-            far = (float(np.nanmedian(np.abs(after[rows, k]))) for k in (i, j))
-            yield _Break(one.pair, one.first, one.last, one.score, (next(far), next(far)))
+        if not breaks:
+            return is_unlike, None
+        score, first, last = max(breaks)
+        rows = slice(-first, last + 1)
+        sizes = [float(np.nanmedian(np.abs(after[k, rows]))) for k in pair]
+        return is_unlike, _Break(pair, -first, last, score, (sizes[0], sizes[1]))
 
 
 def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, list[_Break]]]:

@@ -26,7 +26,8 @@ def request(name: str, length: timedelta, **values: Any) -> Request:
     ("question", "length", "sampling", "reference"),
     [
         ("departure", 8 * HOUR, 1.0, 8 * HOUR),
-        ("episodes", timedelta(minutes=10), 180.0, timedelta(minutes=10)),
+        ("episodes", timedelta(minutes=10), 1.0, timedelta(minutes=10)),
+        ("episodes", timedelta(minutes=10), 180.0, 5 * HOUR),
         ("first_mover", timedelta(minutes=10), 0.1, HOUR),
         ("first_mover", timedelta(minutes=10), 180.0, 15 * HOUR),
         ("first_mover", 9 * HOUR, 1.0, 9 * HOUR),
@@ -61,3 +62,9 @@ def test_durations_follow_interval_and_sampling() -> None:
             "step"
         ] == timedelta(seconds=step)
     assert request("departure", HOUR).with_sampling(1.0).values["alarm_every"] == 20 * HOUR
+
+
+def test_means_of_a_short_reference_are_shorter() -> None:
+    for reference, sampling, step in ((8, 1.0, 57.6), (1, 1.0, 36.0), (1, 60.0, 60.0)):
+        known = request("departure", 8 * HOUR, reference=[DAY - reference * HOUR, DAY]).with_sampling(sampling)
+        assert known.values["step"] == timedelta(seconds=step)

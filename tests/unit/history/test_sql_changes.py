@@ -13,6 +13,7 @@ from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.kernels.changes import Changes
 from history.sql.kernels.columns import Channels
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
@@ -44,7 +45,10 @@ def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict
         for number, row in enumerate(values)
         for place, value in enumerate(row)
     ]
-    found = wanted.compute(columns(samples))
+    every = wanted.compute(columns(samples))
+    verdict = JUDGED if values.shape[1] >= 32 else FEW_SAMPLES
+    assert every["verdict"][every["verdict"] > 0].tolist() == [verdict] * len(values)
+    found = {name: column[every["verdict"] == 0] for name, column in every.items()}
     names = (found["channel_id"], found["time"] // STEP, found["kind"])
     return list(zip(*(name.tolist() for name in names), strict=True)), found
 

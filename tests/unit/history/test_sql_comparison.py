@@ -9,6 +9,7 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.comparison import Comparison
+from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 13, dtype=np.int32)
@@ -16,7 +17,12 @@ _IDS = np.arange(10, 13, dtype=np.int32)
 
 def rows(other: Float64s, values: Float64s, warp: int = 0) -> list[dict[str, Any]]:
     means = UnitMeans(1, _IDS[: values.shape[1]], other, values)
-    return list(Comparison(1000, 500, 10, warp).of_unit(means))
+    return [row for row in Comparison(1000, 500, 10, warp).of_unit(means) if row["verdict"] is None]
+
+
+def verdicts(other: Float64s, values: Float64s) -> list[int]:
+    means = UnitMeans(1, _IDS[: values.shape[1]], other, values)
+    return [row["verdict"] for row in Comparison(1000, 500, 10, 0).of_unit(means) if row["verdict"] is not None]
 
 
 def start_up(seed: int, delay: int = 0, n: int = 300) -> Float64s:
@@ -63,3 +69,13 @@ def test_what_is_missing_does_not_differ() -> None:
     assert rows(other, values) == []
     assert rows(other, values[:40]) == []
     assert rows(other[:0], values) == []
+
+
+def test_an_earlier_run_that_says_nothing_is_no_answer() -> None:
+    other, values = start_up(1), start_up(2)
+    assert verdicts(other, values) == [JUDGED] * 3
+    assert verdicts(other[:100], values) == [AS_FAR_AS_REFERENCE] * 3
+    assert verdicts(other[:9], values) == verdicts(other[:0], values) == [SHORT_REFERENCE] * 3
+    other[:200, 0] = np.nan
+    values[:, 1] = np.nan
+    assert verdicts(other, values) == [SHORT_REFERENCE, NO_SAMPLES, JUDGED]

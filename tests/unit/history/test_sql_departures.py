@@ -86,12 +86,22 @@ def test_what_is_missing_is_not_far_off() -> None:
     assert rows(reference, later) == [], "a constant channel has no spread"
 
 
+def half_missing(channels: int) -> Float64s:
+    """Some channels that are there in turns, and others that stand."""
+    reference = np.full((300, 8), 7.0)
+    for channel in range(channels):
+        reference[:, channel] = np.where(np.arange(300) % 3 == channel % 3, values(1, 300)[:, channel], np.nan)
+    return reference
+
+
 def test_a_reference_that_says_nothing_is_no_answer() -> None:
     later = values(2, 100)
     for reference, note in (
         (values(1, 49), "not judged: the reference has 49 means, needs 50"),
         (np.full((300, 8), np.nan), "not judged: the reference has 0 means, needs 50"),
         (np.full((300, 8), 7.0), "not judged: no channel moves in the reference"),
+        (half_missing(8), "not judged: 8 channels mostly missing in the reference"),
+        (half_missing(3), "not judged: no channel moves in the reference; 3 channels mostly missing there"),
     ):
         [row] = rows(reference, later)
         assert (row["from_time"], row["score"], row["note"], row["left_out"]) == (None, None, note, 8)

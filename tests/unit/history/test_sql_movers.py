@@ -8,7 +8,7 @@ import pytest
 from core.batch import Float64s
 from history.sql.kernels.columns import Channels
 from history.sql.kernels.movers import Movers
-from history.sql.kernels.reference import FAULTY, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import FAULTY, JUDGED, MOSTLY_MISSING, NO_SAMPLES, SHORT_REFERENCE
 from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 from tests.unit.history.test_sql_resampled import channel_fields
@@ -75,6 +75,10 @@ def test_what_can_not_be_judged_is_said() -> None:
     assert short.compute(columns([(0, at, 1.0, 0) for at in range(100)]))["verdict"].tolist() == [SHORT_REFERENCE]
     ended = Movers(Grid(Channels.of_fields([channel_fields(0, [], 200)]), 0, 1), {}, (0, 300), 300, 1e4)
     assert ended.compute(columns([(0, at, 1.0, 0) for at in range(100)]))["verdict"].tolist() == [NO_SAMPLES]
+    late = Movers(Grid(Channels.of_fields([channel_fields(0, [], _UNTIL)]), 0, 1), {}, (0, _SINCE), _SINCE, 1e4)
+    values = [(0, at, float(value), 0) for at, value in enumerate(noise(1))]
+    assert late.compute(columns(values[2000:]))["verdict"].tolist() == [MOSTLY_MISSING]
+    assert late.compute(columns(values[1500:]))["verdict"].tolist() == [JUDGED]
 
 
 def test_wrap_or_reset_of_a_counter_is_no_move() -> None:

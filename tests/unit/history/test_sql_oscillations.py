@@ -9,6 +9,7 @@ from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.kernels.columns import Channels, Columns
 from history.sql.kernels.oscillations import Oscillations
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
@@ -18,7 +19,13 @@ _STEP = 1_000_000  # µs
 
 
 def oscillations(values: Float64s, least_regularity: float = 1.0) -> Columns:
-    """``values``: (channels, buckets), one sample each; NaN: none."""
+    """Rows of the answer. ``values``: (channels, buckets), one sample each; NaN: none."""
+    every = all_rows(values, least_regularity)
+    return {name: column[every["verdict"] == 0] for name, column in every.items()}
+
+
+def all_rows(values: Float64s, least_regularity: float = 1.0) -> Columns:
+    """The same, with verdicts."""
     fields = [
         {"channel_id": number, "kind": "analog", "ends": _N * _STEP, "gaps_from": [], "gaps_to": []}
         for number in range(len(values))
@@ -80,3 +87,10 @@ def test_what_cannot_be_judged() -> None:
 def test_a_short_interval_is_an_error() -> None:
     with pytest.raises(OperationError, match="oscillation: found 199 means in the interval; legal: 200 or more"):
         Oscillations(Grid(Channels.of_fields([]), 0, _STEP), 199, 1.0)
+
+
+def test_a_channel_with_few_means_is_not_judged() -> None:
+    values = noise(1, 3)
+    values[1, :100] = np.nan
+    values[2] = 7.0
+    assert all_rows(values)["verdict"].tolist() == [JUDGED, FEW_SAMPLES, JUDGED]

@@ -8,15 +8,33 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
+from history.sql.kernels.reference import (
+    CONSTANT,
+    JUDGED,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    UNLIKE,
+    UNRELATED,
+    least_limit,
+    usual,
+)
 from history.sql.kernels.relations import Relations
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 16, dtype=np.int32)
 
 
-def rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
+def all_rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
     kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8)
     return list(kernel.of_unit(UnitMeans(1, _IDS[: reference.shape[1]], reference, values)))
+
+
+def rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
+    return [row for row in all_rows(reference, values) if row["verdict"] is None]
+
+
+def verdicts(reference: Float64s, values: Float64s) -> list[int]:
+    return [row["verdict"] for row in all_rows(reference, values) if row["verdict"] is not None]
 
 
 def together(seed: int, n: int) -> Float64s:
@@ -58,3 +76,33 @@ def test_gaps_and_what_has_no_relation() -> None:
     assert rows(every[:30], every[30:]) == []
     assert rows(np.full((300, 2), 7.0), np.arange(200.0).reshape(100, 2)) == []
     assert rows(np.empty((300, 0)), np.empty((100, 0))) == []
+
+
+def test_what_can_not_be_judged_is_said() -> None:
+    every = together(1, 500)
+    every[:300, 1] = 7.0
+    every[:200, 2] = np.nan
+    every[300:, 3] = np.nan
+    assert verdicts(every[:300], every[300:]) == [
+        UNRELATED,
+        CONSTANT,
+        SHORT_REFERENCE,
+        NO_SAMPLES,
+        UNRELATED,
+        UNRELATED,
+    ]
+    assert verdicts(together(1, 30), every[300:, :]) == [SHORT_REFERENCE] * 3 + [NO_SAMPLES] + [SHORT_REFERENCE] * 2
+    assert verdicts(every[:0, :3], every[300:, :3]) == [SHORT_REFERENCE] * 3
+
+
+def test_a_faulty_reference_is_said_of_the_odd_one() -> None:
+    every = together(1, 500)
+    assert verdicts(every[:300], every[300:])[:4] == [JUDGED] * 4
+    every[120:170, 0] += 1
+    assert verdicts(every[:300], every[300:])[:4] == [UNLIKE, JUDGED, JUDGED, JUDGED]
+
+
+def test_a_limit_that_is_not_computed_would_not_be_passed() -> None:
+    for seed in range(20):
+        values = np.random.default_rng(seed).standard_t(3, 47 + 13 * seed)
+        assert least_limit(values) <= usual(values, 1e5).limit

@@ -29,6 +29,7 @@ from tests.integration.history.questions.recording import Recording, at
 from tests.waiting import PATIENCE
 
 FROM, TO = at(3600).isoformat(), at(4200).isoformat()
+_AWAY = ("--reference", f"{at(-9000).isoformat()}..{at(-7200).isoformat()}")  # there are no samples
 
 
 def run(state: Path, *words: str) -> CommandResult:
@@ -146,9 +147,40 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
     assert "2 channels judged" in lines
     chosen = run(state, *moved, "--reference", f"{at(0).isoformat()}..{at(1800).isoformat()}").out
     assert "reference: 30 min (2026-03-09 10:00:00Z to 2026-03-09 10:30:00Z)" in chosen
+    assert "one false alarm of all channels together in 3 h 20 min" in depends
     nothing = run(state, *moved, "--reference", "10 s").out
     assert "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1" in nothing
     assert nothing.startswith("no rows\n")
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "line"),
+    [
+        (
+            "broken_relation",
+            (),
+            "2 channels not judged, move with no other channel in the reference: unit/x_1, unit/xy1",
+        ),
+        ("broken_relation", _AWAY, "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1"),
+        ("compare", _AWAY, "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1"),
+        ("compare", ("--reference", "5 min"), "2 channels judged as far as the reference goes, which is shorter: "),
+        ("first_mover", ("--reference", "3 h"), "2 channels judged though most of their reference has no samples: "),
+        ("change_points", ("--step", "60 s"), "2 channels not judged, too few samples in the interval: "),
+        ("oscillation", (), "2 channels judged"),
+    ],
+)
+def test_what_can_not_be_judged_and_what_can_is_said(
+    state: Path, question: str, options: tuple[str, ...], line: str
+) -> None:
+    lines = run(state, question, "--from", FROM, "--to", TO, *options).out.splitlines()
+    assert [one for one in lines if one.startswith(line)] != [], lines
+    assert any(one.endswith("judged") and one.split()[1] in ("channel", "channels") for one in lines)
+
+
+def test_a_short_reference_has_shorter_means(state: Path) -> None:
+    departed = run(state, "departure", "--from", at(1200).isoformat(), "--to", TO, "--reference", "4 min").out
+    assert "reference: 4 min before (2026-03-09 10:16:00Z to 2026-03-09 10:20:00Z), step 2.4 s" in departed
+    assert "not judged" not in departed
 
 
 def test_zero_seconds_ago_means_now(state: Path) -> None:

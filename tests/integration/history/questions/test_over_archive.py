@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from core.errors import OperationError
@@ -26,7 +27,7 @@ from history.questions.request import Request
 from history.sql.session import Session
 from history.sql.sources.execution import Limits
 from schema.queries import load
-from schema.question_files import questions
+from schema.question_files import REFERENCE, questions
 from tests.command import run as plantlog
 from tests.database import Database, prepared
 from tests.integration.history.archive_maintenance import Maintained
@@ -45,6 +46,7 @@ OPTIONS: dict[str, dict[str, str]] = {  # of questions that need some, or have m
     "correlation": {"target": "boiler/sp"},
     "interpolated": {"step": "130 s"},
 }
+_COMPARING = [one.name for one in questions().values() if any(known.type == REFERENCE for known in one.parameters)]
 
 
 async def _record(database: Database, folder: Path) -> None:
@@ -64,6 +66,12 @@ async def _record_next_day(recording: Recording) -> None:
     """A day that is not archived. (It stands for both plants, as values hold until the next one.)"""
     await recording.samples("boiler/moving", [90_000.0], [1.0])
     await recording.samples("boiler/slow", [88_000.0], [11.0])
+    seconds, random = np.arange(90_001.0, 91_201.0), np.random.default_rng(2)
+    late = seconds >= 90_801
+    swinging = random.normal(50, 0.5, 1200) + 5 * np.sin(2 * np.pi * seconds / 60)
+    await recording.samples("boiler/swinging", seconds, swinging)
+    await recording.samples("boiler/sister", seconds, swinging + 20 * late)
+    await recording.samples("boiler/moving", seconds, random.normal(50, 0.5, 1200) + 20 * late)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +113,20 @@ def test_answer_is_the_same_from_the_archive(
     expected, _ = ask(stored, name, OPTIONS.get(name, {}))
     assert expected
     assert_same(ask(archived, name, OPTIONS.get(name, {}))[0], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*_COMPARING, "change_points"])
+def test_answer_is_the_same_where_some_is_archived_and_some_is_not(stored: State, archived: State, name: str) -> None:
+    """The reference, or the begin of the interval, is archived."""
+    if name in _COMPARING:
+        since, options = at(90_001), {"reference": f"{at(2400).isoformat()}..{at(3600).isoformat()}"}
+    else:
+        since, options = at(4000), {}
+    interval = TimeRange(since.isoformat(), at(91_201).isoformat())
+    expected, _ = ask(stored, name, options, interval)
+    assert expected
+    assert_same(ask(archived, name, options, interval)[0], expected)
 
 
 @pytest.mark.slow
