@@ -124,10 +124,10 @@ def test_aggregates_are_as_defined(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.kernels.courses._BLOCK_ROWS", block)
         every = [channel_of(channel) for channel in channels]
-        found = aggregates(every, (begin, end), step, own, _NAMES, 1.0, 0.3)
+        computed = aggregates(every, (begin, end), step, own, _NAMES, 1.0, 0.3)
         at_starts = values(every, range(begin, end, step), own)
     for number, (samples, gaps) in enumerate(channels):
-        rows = dict(zip(_NAMES, found[number * len(_NAMES) :], strict=False))
+        rows = dict(zip(_NAMES, computed[number * len(_NAMES) :], strict=False))
         history = History(samples, gaps, configuration)
         held = History(samples, gaps, model.Configuration(True, True, configuration.treat_uncertain_as_bad, *percent))
         averages = model.averages(history, begin, end, step)
@@ -163,11 +163,11 @@ def _check_neighbours(row: tuple[Any, ...], samples: list[Point], configuration:
     time = row[0]
     before = [one for one in good if time - model.HOLD <= one.time < time][-1:]
     after = [one for one in good if time < one.time <= time + model.HOLD][:1]
-    for of, found in ((before, row[3:6]), (after, row[6:9])):
+    for of, computed in ((before, row[3:6]), (after, row[6:9])):
         if of:
-            assert found == (of[0].time, float(of[0].value), of[0].status)
+            assert computed == (of[0].time, float(of[0].value), of[0].status)
         else:
-            assert found[0] < 0
+            assert computed[0] < 0
 
 
 @given(
@@ -216,10 +216,10 @@ def test_counters_by_hand() -> None:
     ]
     window = DAY + 600 * SECOND, DAY + 3000 * SECOND
     names = ("increase", "rate")
-    found = aggregates(channels, window, 600 * SECOND, Configuration(), names)
-    assert [value for value, *_ in found[0]] == [500, 136, 300, 30]
-    assert [value for value, *_ in found[1]] == [500 / 600, 136 / 600, 0.5, 0.05]
-    assert [value for value, *_ in found[2]][:3] == [1.5, 0.5, 1.5]
+    computed = aggregates(channels, window, 600 * SECOND, Configuration(), names)
+    assert [value for value, *_ in computed[0]] == [500, 136, 300, 30]
+    assert [value for value, *_ in computed[1]] == [500 / 600, 136 / 600, 0.5, 0.05]
+    assert [value for value, *_ in computed[2]][:3] == [1.5, 0.5, 1.5]
     [(whole, *_)] = aggregates(channels[:1], window, 2400 * SECOND, Configuration(), ["increase"])[0]
     assert whole == 966
     window = DAY - HOUR, DAY + 601 * SECOND

@@ -35,22 +35,22 @@ _PLANTED: list[tuple[int, Callable[[Float64s], Float64s]]] = [
 
 def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict[str, np.ndarray]]:
     """``values``: (channels, buckets), one sample each."""
-    asked = [
+    fields = [
         {"channel_id": number, "kind": "analog", "ends": values.shape[1] * STEP, "gaps_from": [], "gaps_to": []}
         for number in range(len(values))
     ]
-    wanted = Changes(Grid(Channels.of_fields(asked), 0, STEP), {}, least_score)
+    kernel = Changes(Grid(Channels.of_fields(fields), 0, STEP), {}, least_score)
     samples = [
         (number, place * STEP + 3, float(value), 0)
         for number, row in enumerate(values)
         for place, value in enumerate(row)
     ]
-    every = wanted.compute(columns(samples))
+    every = kernel.compute(columns(samples))
     verdict = JUDGED if values.shape[1] >= 32 else FEW_SAMPLES
     assert every["verdict"][every["verdict"] > 0].tolist() == [verdict] * len(values)
-    found = {name: column[every["verdict"] == 0] for name, column in every.items()}
-    names = (found["channel_id"], found["time"] // STEP, found["kind"])
-    return list(zip(*(name.tolist() for name in names), strict=True)), found
+    computed = {name: column[every["verdict"] == 0] for name, column in every.items()}
+    names = (computed["channel_id"], computed["time"] // STEP, computed["kind"])
+    return list(zip(*(name.tolist() for name in names), strict=True)), computed
 
 
 def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
@@ -65,22 +65,24 @@ def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
 @pytest.mark.parametrize("planted", range(len(_PLANTED)))
 def test_planted_changes_are_found_within_two_buckets(planted: int) -> None:
     kind, make = _PLANTED[planted]
-    rows, found = changes(np.array([make(one) for one in noise(1, 40)]))
+    rows, computed = changes(np.array([make(one) for one in noise(1, 40)]))
     near = {channel for channel, at, of in rows if of == kind and abs(at - AT) <= 2}
     assert len(near) >= 32, rows
     assert len(rows) <= 44, rows
-    assert (found["score"] > 6).all()
+    assert (computed["score"] > 6).all()
 
 
 def test_sizes() -> None:
-    rows, found = changes(noise(2, 1) + 500 * (_PLACES >= AT))
+    rows, computed = changes(noise(2, 1) + 500 * (_PLACES >= AT))
     assert rows == [(0, AT, 0)]
-    assert [found["before"][0], found["after"][0]] == pytest.approx([0, 500], abs=1)
-    rows, found = changes(np.maximum(0, _PLACES - AT)[None, :] * 2.0 + noise(3, 1) * 0.1)
+    assert [computed["before"][0], computed["after"][0]] == pytest.approx([0, 500], abs=1)
+    rows, computed = changes(np.maximum(0, _PLACES - AT)[None, :] * 2.0 + noise(3, 1) * 0.1)
     assert [kind for _, _, kind in rows] == [1]
-    assert [found["before"][0], found["after"][0]] == pytest.approx([0, 2 * 3.6e9 / STEP], abs=0.02 * 3.6e9 / STEP)
-    _, found = changes(noise(4, 1) * np.where(_PLACES >= AT, 20, 1))
-    assert [found["before"][0], found["after"][0]] == pytest.approx([1, 20], rel=0.3)
+    assert [computed["before"][0], computed["after"][0]] == pytest.approx(
+        [0, 2 * 3.6e9 / STEP], abs=0.02 * 3.6e9 / STEP
+    )
+    _, computed = changes(noise(4, 1) * np.where(_PLACES >= AT, 20, 1))
+    assert [computed["before"][0], computed["after"][0]] == pytest.approx([1, 20], rel=0.3)
 
 
 @pytest.mark.parametrize("depends", [0.0, 0.5, 0.8, 0.9])
@@ -100,9 +102,9 @@ def test_what_is_no_change() -> None:
 
 
 def test_a_value_that_is_held_and_then_another_one() -> None:
-    rows, found = changes(np.where(_PLACES >= AT, 46.0, 40.0)[None, :])
+    rows, computed = changes(np.where(_PLACES >= AT, 46.0, 40.0)[None, :])
     assert rows == [(0, AT, 0)]
-    assert (found["before"][0], found["after"][0]) == (40, 46)
+    assert (computed["before"][0], computed["after"][0]) == (40, 46)
 
 
 @settings(deadline=None)

@@ -29,10 +29,10 @@ _DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
 def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_groups, "_SAMPLES", rows)
-        found = list(joined_parts(by_channel(map(columns, pieces))))
+        computed = list(joined_parts(by_channel(map(columns, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
-    assert [row for part in found for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == expected
-    for one, other in pairwise(found):
+    assert [row for part in computed for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == expected
+    for one, other in pairwise(computed):
         assert one.channel[-1] != other.channel[0]
         assert len(one) + len(other) > rows or len(np.unique(other.channel)) > 1
 
@@ -43,16 +43,16 @@ def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in
     days = [Day(Hours(one, range(24)), [], of, {}) for one, of in zip(_DAYS, live, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql_portion, "_AT_A_TIME", limit)
-        found = list(split_days(days, in_parts=in_parts))
-    channels = [{number for day in some for number in day.live} for some in found]
+        computed = list(split_days(days, in_parts=in_parts))
+    channels = [{number for day in some for number in day.live} for some in computed]
     read = [
-        (one, day.hours.day) for some, of in zip(found, channels, strict=True) for one in sorted(of) for day in some
+        (one, day.hours.day) for some, of in zip(computed, channels, strict=True) for one in sorted(of) for day in some
     ]
     assert [number for number, _ in groupby(read, lambda one: one[0])] == sorted({*live[0], *live[1], *live[2]})
     assert len(set(read)) == len(read)
     for day, of in zip(_DAYS, live, strict=True):
         assert {number for number, one in read if one == day} >= of
-    for some, of_some in zip(found, channels, strict=True):
+    for some, of_some in zip(computed, channels, strict=True):
         samples = sum(86_400 * len(day.live) for day in some)
         assert samples <= limit or len(of_some) <= 1
         assert samples <= limit or not in_parts or len(some) == 1 or not all(of_some <= one for one in live)

@@ -72,9 +72,9 @@ def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | N
 def test_correlations_are_those_of_pairs(channels: list[Values], target: Values, most: int, elements: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(correlations, "_ELEMENTS", elements)
-        found = correlations_of(channels, target, most)
-    assert len(found) == len(channels)
-    for channel, of_channel in zip(channels, found, strict=True):
+        computed = correlations_of(channels, target, most)
+    assert len(computed) == len(channels)
+    for channel, of_channel in zip(channels, computed, strict=True):
         assert list(of_channel) == sorted(of_channel)
         for lag in range(-most, most + 1):
             wanted = expected(channel, target, lag)

@@ -44,7 +44,7 @@ def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | No
         [(short, mean - long_means[long]) for (short, long), mean in means.items()],
         [(long, mean - base) for long, mean in long_means.items()],
     ]
-    found = []
+    computed = []
     for scale, (values, least, sigmas) in enumerate(
         zip(scales, (0.0, whole / 4, whole / 2), (1.0, 1.0, 0.5), strict=True)
     ):
@@ -55,8 +55,10 @@ def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | No
         is_known = spread > max(1e6 * rounding, 1e-12)
         spread = max(spread, rounding, 1e-12)
         limit = max(wanted.sigmas * sigmas * spread, 1.5 * max(abs(value) for value in usual))
-        found += [(scale, time, value, spread, is_known) for time, value in values if time >= 0 and abs(value) > limit]
-    return found
+        computed += [
+            (scale, time, value, spread, is_known) for time, value in values if time >= 0 and abs(value) > limit
+        ]
+    return computed
 
 
 @given(
@@ -70,9 +72,9 @@ def test_what_is_far_off(
     spans = {number: span for number, (_, span) in enumerate(channels) if span is not None}
     wanted = Excursions(spans, 0, sigmas, *steps)
     samples = [(number, time, *of[time]) for number, (of, _) in enumerate(channels) for time in sorted(of)]
-    found = wanted.compute(columns(samples))
+    computed = wanted.compute(columns(samples))
     names = ("channel_id", "scale", "time", "value", "spread", "is_known")
-    rows = list(zip(*(found[name].tolist() for name in names), strict=True))
+    rows = list(zip(*(computed[name].tolist() for name in names), strict=True))
     every = []
     for number, (of, span) in enumerate(channels):
         good = [

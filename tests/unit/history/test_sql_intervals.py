@@ -35,8 +35,8 @@ def test_pauses_are_those_of_a_loop(channels: dict[int, set[int]]) -> None:
         usual = 5 * (distances[ceil(0.9 * len(distances)) - 1] / 1e6)
         expected += [(channel, usual, a, b) for a, b in both if (b - a) / 1e6 > usual]
         expected.append((channel, usual, both[-1][1], NEVER))
-    found = pauses(columns(samples))
-    assert list(zip(*(column.tolist() for column in found.values()), strict=True)) == expected
+    computed = pauses(columns(samples))
+    assert list(zip(*(column.tolist() for column in computed.values()), strict=True)) == expected
 
 
 @pytest.mark.parametrize("n", [20, 21])
@@ -57,7 +57,7 @@ def test_intervals_are_those_of_a_loop(samples: list[Sample], pause: int, size: 
     assert +good == Counter(channel for channel, _, _, status in samples if not status & BAD)
     spans = [(row["channel_id"], row["first_time"], row["last_time"]) for row in rows]
     between = {((a, last), (b, first)) for (a, _, last), (b, first, _) in pairwise(spans) if a == b}
-    found = {(one[:2], two[:2]) for one, two in pairwise(samples) if one[0] == two[0] and two[1] - one[1] >= pause}
-    assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == found
+    computed = {(one[:2], two[:2]) for one, two in pairwise(samples) if one[0] == two[0] and two[1] - one[1] >= pause}
+    assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == computed
     edges = {(channel, time) for channel, *both in spans for time in both}
     assert edges <= {sample[:2] for sample in samples}

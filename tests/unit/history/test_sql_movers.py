@@ -23,11 +23,13 @@ def moves_of(
     samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
     every = [{**channel_fields(n, [], _UNTIL * step, kind=kind), "wraps_at": wraps_at} for n in range(len(values))]
     grid = Grid(Channels.of_fields(every), 0, step)
-    found = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, 20.0 * step * (_UNTIL - _SINCE)).compute(
+    computed = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, 20.0 * step * (_UNTIL - _SINCE)).compute(
         columns(samples)
     )
-    rows = list(zip(found["channel_id"].tolist(), found["time"].tolist(), found["times"].tolist(), strict=True))
-    verdicts = found["verdict"].tolist()
+    rows = list(
+        zip(computed["channel_id"].tolist(), computed["time"].tolist(), computed["times"].tolist(), strict=True)
+    )
+    verdicts = computed["verdict"].tolist()
     return (
         [row for row, verdict in zip(rows, verdicts, strict=True) if not verdict],
         [verdict for verdict in verdicts if verdict],

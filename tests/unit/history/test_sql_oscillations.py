@@ -50,13 +50,13 @@ def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
 @pytest.mark.parametrize("period", [6.0, 13.7, 20.0, 30.0])
 def test_period_amplitude_begin_and_phase(period: float) -> None:
     sine = 3 * np.cos(2 * np.pi * (_PLACES - 4) / period)
-    found = oscillations(np.array([sine, sine * (_PLACES >= 250)]) + noise(1, 2) + 0.01 * _PLACES)
-    assert found["channel_id"].tolist() == [0, 1]
-    assert found["period"] == pytest.approx(period, rel=0.02)
-    assert found["amplitude"] == pytest.approx(3, rel=0.15)
-    assert found["from_time"][0] < 0
-    assert found["from_time"][1] / _STEP == pytest.approx(250, abs=max(10, period / 2))
-    late = (found["top_time"] / _STEP - 4.5) / period
+    computed = oscillations(np.array([sine, sine * (_PLACES >= 250)]) + noise(1, 2) + 0.01 * _PLACES)
+    assert computed["channel_id"].tolist() == [0, 1]
+    assert computed["period"] == pytest.approx(period, rel=0.02)
+    assert computed["amplitude"] == pytest.approx(3, rel=0.15)
+    assert computed["from_time"][0] < 0
+    assert computed["from_time"][1] / _STEP == pytest.approx(250, abs=max(10, period / 2))
+    late = (computed["top_time"] / _STEP - 4.5) / period
     assert np.abs(late - np.round(late)).max() < 0.1
 
 
@@ -68,9 +68,9 @@ def test_noise_hardly_swings(depends: float, most: int) -> None:
 def test_triangles_are_told_from_sines() -> None:
     sine = 3 * np.sin(2 * np.pi * _PLACES / 30)
     triangle = 6 * np.abs(_PLACES / 30 % 1 * 2 - 1) - 3
-    found = oscillations(np.array([sine, triangle]) + 0.05 * noise(3, 2))
-    assert found["stiction"][0] < 0.4
-    assert found["stiction"][1] > 0.6
+    computed = oscillations(np.array([sine, triangle]) + 0.05 * noise(3, 2))
+    assert computed["stiction"][0] < 0.4
+    assert computed["stiction"][1] > 0.6
 
 
 def test_what_cannot_be_judged() -> None:
@@ -78,9 +78,9 @@ def test_what_cannot_be_judged() -> None:
     values[0] = 7.0
     values[1, 100:200] = np.nan  # held, as nothing says that there is a gap
     values[2, :100] = np.nan
-    found = oscillations(values)
-    assert 0 not in found["channel_id"]
-    assert 2 not in found["channel_id"]
+    computed = oscillations(values)
+    assert 0 not in computed["channel_id"]
+    assert 2 not in computed["channel_id"]
     assert len(oscillations(np.empty((0, _N)))["channel_id"]) == 0
 
 

@@ -103,7 +103,7 @@ def test_parquet_times_without_a_zone_are_in_utc(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [1, 30_000])
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "message"),
     [
         ("2026-03-09T10:05:00Z,b\n", "found '2 fields'; legal: 3 fields, as in the first line: time, batch, ph"),
         ("2026-03-09T10:05:00Z,b,7,5\n", "found '4 fields'"),
@@ -113,12 +113,12 @@ def test_parquet_times_without_a_zone_are_in_utc(tmp_path: Path) -> None:
         (b"2026-03-09T10:05:00Z,caf\xe9,7\n", "legal: UTF-8: convert it"),
     ],
 )
-def test_bad_line_is_named(tmp_path: Path, before: int, line: str | bytes, found: str) -> None:
+def test_bad_line_is_named(tmp_path: Path, before: int, line: str | bytes, message: str) -> None:
     file = tmp_path / "lab.csv"
     file.write_bytes((HEADER + GOOD * before).encode() + (line if isinstance(line, bytes) else line.encode()))
     error = error_of(file)
     assert error.startswith(f"{file}:{before + 2}: "), error
-    assert found in error
+    assert message in error
 
 
 @pytest.mark.parametrize(

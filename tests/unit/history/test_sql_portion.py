@@ -40,7 +40,7 @@ class Day:
 
 def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]]) -> list[Day]:
     """``times``: channels and times of each day; ``others``: which of them are read last, in an amendment."""
-    found = []
+    computed = []
     for number, of_day in enumerate(times):
         groups = []
         for late in (False, True):
@@ -48,8 +48,8 @@ def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others
                 chosen = sorted(t for one, t in of_day if one == channel and (amended and (one, t) in others) == late)
                 rows = [(channel, number * _DAY + time, 1.0, 0) for time in chosen]
                 groups += [rows[first : first + size] for first in range(0, len(rows), size)]
-        found.append(Day(number, groups, amended))
-    return found
+        computed.append(Day(number, groups, amended))
+    return computed
 
 
 _TIMES = st.sets(st.tuples(st.integers(1, 3), st.integers(0, 30)), max_size=30)
@@ -80,14 +80,14 @@ def test_samples_are_by_channel_and_time(
         for name in ("_SAMPLES", "_JOINED_ROWS"):
             patch.setattr(row_groups, name, rows)
         portion = SamplePortion(stored, others, (), in_parts)  # type: ignore[arg-type]
-        found = [one for one in portion.read() if len(one)]
+        computed = [one for one in portion.read() if len(one)]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []
-    assert [row for part in found for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == sorted(
+    assert [row for part in computed for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == sorted(
         expected
     )
     channels = {one for one, _ in expected}
-    for one, other in pairwise(found):
+    for one, other in pairwise(computed):
         assert one.channel[-1] != other.channel[0] or (in_parts and len(channels) == 1)
     if in_parts and len(channels) == 1 and not (amended or live):
-        assert all(len(part) <= max(rows, size) for part in found)
+        assert all(len(part) <= max(rows, size) for part in computed)

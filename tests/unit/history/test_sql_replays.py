@@ -39,17 +39,17 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
         if old and last >= since:
             repeated.append((last - old[-1], last))
         places.append(last)
-    found = []
+    computed = []
     for distance, of_distance in groupby(sorted(repeated), lambda one: one[0]):
         segments: list[list[int]] = []
         for _, place in of_distance:
             if not segments or place - segments[-1][-1] > 48:
                 segments.append([])
             segments[-1].append(place)
-        found += [
+        computed += [
             (distance, segment[0] - 15, segment[-1]) for segment in segments if segment[-1] - segment[0] + 16 >= samples
         ]
-    return found
+    return computed
 
 
 @given(
@@ -74,12 +74,12 @@ def test_copies_are_those_of_a_loop(
     of_channels = [Samples(np.full(len(values), n, np.int32), time, np.array(values), status) for n in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.kernels.replays._BLOCK_SAMPLES", block)
-        found = Replays(since * 10, samples).compute(joined(of_channels))
-    assert found["channel_id"].tolist() == sorted(found["channel_id"])
+        computed = Replays(since * 10, samples).compute(joined(of_channels))
+    assert computed["channel_id"].tolist() == sorted(computed["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
     wanted = expected(kept, int(np.searchsorted(good, since)), samples)
-    rows_of = [[row for row in listed(PAIRS, [found]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
+    rows_of = [[row for row in listed(PAIRS, [computed]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
     rows = rows_of[1]
     assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
     segments = []

@@ -48,17 +48,17 @@ def good_of(samples: Mapping[int, tuple[float, int]]) -> dict[int, float]:
 def buckets_of(channel: Channel, step: int) -> dict[int, float]:
     """By number, from 0."""
     samples, gaps, ends = channel
-    good, found = good_of(samples), {}
+    good, computed = good_of(samples), {}
     for number in range(math.ceil(UNTIL / step)):
         begin, end = number * step, (number + 1) * step
         inside = [value for time, value in good.items() if begin <= time < end]
         before = [value for time, value in good.items() if time < begin]
         is_in_gap = any(one <= begin and one + length >= end for one, length in gaps)
         if inside:
-            found[number] = fmean(inside)
+            computed[number] = fmean(inside)
         elif before and begin < ends and not is_in_gap:
-            found[number] = before[-1]
-    return found
+            computed[number] = before[-1]
+    return computed
 
 
 def samples_of(channels: list[Channel]) -> list[Sample]:
@@ -77,14 +77,16 @@ def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: 
 def check_means(channels: list[Channel], step: int) -> None:
     every = [channel_fields(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
     grid = Grid(Channels.of_fields(every[::-1]), 0, step)
-    found = grid.compute(columns(samples_of(channels)))
+    computed = grid.compute(columns(samples_of(channels)))
     expected = [
         (channel, number * step, value)
         for channel, one in enumerate(channels)
         for number, value in buckets_of(one, step).items()
     ]
-    assert list(zip(found["channel_id"].tolist(), found["time"].tolist(), strict=True)) == [one[:2] for one in expected]
-    assert found["value"].tolist() == pytest.approx([value for *_, value in expected])
+    assert list(zip(computed["channel_id"].tolist(), computed["time"].tolist(), strict=True)) == [
+        one[:2] for one in expected
+    ]
+    assert computed["value"].tolist() == pytest.approx([value for *_, value in expected])
     of_first = buckets_of(channels[0], step)
     means = grid.numbers(columns([one for one in samples_of(channels) if one[0] == 0]))
     [values] = dense(np.array([0], np.int32), 1 + max(of_first, default=0), [means])

@@ -44,7 +44,7 @@ def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int 
 @given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)), st.integers(1, 4))
 def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None, together: int) -> None:
     runs = Runs(least)
-    found = [
+    computed = [
         (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
         for part in found_by(runs, samples, size, together)
         for row in part.set_column(2, "from_time", part.column("from_time").cast(pa.int64()))
@@ -59,7 +59,7 @@ def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int |
         for number, ((begin, value), end) in enumerate(zip(begins, [*ends, None], strict=True), 1):
             if end is None or number == 1 or end - begin >= least:
                 expected.append((channel, value, begin, end, number))
-    assert found == expected
+    assert computed == expected
 
 
 def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
@@ -88,6 +88,6 @@ def test_usual_lengths_are_those_of_95_percent_of_ended_runs(samples: list[Sampl
         held = [(end - begin) / 1e6 for begin, end in pairwise(begins)]
         if held:
             expected.append((channel, quantiles(held, n=20, method="inclusive")[18] if len(held) > 1 else held[0]))
-    found = usual_lengths(columns(samples))
-    assert found["channel_id"].tolist() == [channel for channel, _ in expected]
-    assert found["seconds"].tolist() == pytest.approx([usual for _, usual in expected], rel=1e-9)
+    computed = usual_lengths(columns(samples))
+    assert computed["channel_id"].tolist() == [channel for channel, _ in expected]
+    assert computed["seconds"].tolist() == pytest.approx([usual for _, usual in expected], rel=1e-9)

@@ -57,13 +57,13 @@ def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
 )
 def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
     steps = Steps(few, jump)
-    found = plain(steps.compute(columns(samples)))
+    computed = plain(steps.compute(columns(samples)))
     wanted = expected(samples, steps)
-    assert [row[:2] for row in found] == [row[:2] for row in wanted]
-    for row, other in zip(found, wanted, strict=True):
+    assert [row[:2] for row in computed] == [row[:2] for row in wanted]
+    for row, other in zip(computed, wanted, strict=True):
         for one, two in zip(row, other, strict=True):
             assert one == two or (math.isnan(one) and math.isnan(two))
 
 
-def plain(found: Columns) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.tolist() for column in found.values()), strict=True))
+def plain(computed: Columns) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.tolist() for column in computed.values()), strict=True))

@@ -91,7 +91,7 @@ def test_what_was_held(
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.kernels.weighted_statistics._BLOCK_SAMPLES", block)
-        found = held.compute(columns(samples))
+        computed = held.compute(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):
         good = [
@@ -102,10 +102,10 @@ def test_what_was_held(
         one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter, wraps_at)
         if one is not None:
             wanted.append((number, *one))
-    assert found["later"].tolist() == [since > 9] * len(wanted)
-    assert found["channel_id"].tolist() == [number for number, _, _ in wanted]
-    assert found["mean"].tolist() == pytest.approx([mean for _, mean, _ in wanted], rel=1e-9, abs=1e-9)
-    assert found["spread"].tolist() == pytest.approx([spread for *_, spread in wanted], rel=1e-9, abs=1e-9)
+    assert computed["later"].tolist() == [since > 9] * len(wanted)
+    assert computed["channel_id"].tolist() == [number for number, _, _ in wanted]
+    assert computed["mean"].tolist() == pytest.approx([mean for _, mean, _ in wanted], rel=1e-9, abs=1e-9)
+    assert computed["spread"].tolist() == pytest.approx([spread for *_, spread in wanted], rel=1e-9, abs=1e-9)
 
 
 def test_intervals_that_overlap_are_read_together() -> None:
@@ -113,6 +113,6 @@ def test_intervals_that_overlap_are_read_together() -> None:
         WeightedInterval.of_fields({"channels": [], "first": first, "since": first, "until": until, "later": False})
         for first, until in ((0, 5), (5, 9), (10, 12))
     )
-    found = overlapping([other, two, one])
-    assert [of.intervals for of in found] == [[one, two], [other]]
-    assert [of.samples for of in found] == [(0, 9), (10, 12)]
+    computed = overlapping([other, two, one])
+    assert [of.intervals for of in computed] == [[one, two], [other]]
+    assert [of.samples for of in computed] == [(0, 9), (10, 12)]
