@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.timestamps import begin, microseconds
@@ -116,7 +116,7 @@ def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
 def places_of(table: Any, channels: Collection[int] | None = None) -> dict[int, Place]:
     """Channel id → place of its samples, if any. ``table``: has the columns ``PLACE``. ``channels``: only these."""
     if channels is not None:
-        table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(channels))))
+        table = table.filter(pc.is_in(table["channel_id"], pa.array(list(channels), pa.int32())))
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)
     return {number: Place(n, file, first or 0, last or 0) for number, n, file, first, last in rows if n}
 

@@ -83,7 +83,7 @@ class DayFiles:
         """The table of channels (docs/archive.md), or some of its columns."""
         [file] = self.manifest.of_table("channels")
         with self.opened(file) as parquet:
-            return parquet.read(columns)
+            return parquet.read(columns, use_threads=False)  # few rows: threads take longer to be woken
 
     def channel_ids(self) -> list[int]:
         """Ids of channels with samples; one that was renamed on the day occurs twice."""

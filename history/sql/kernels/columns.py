@@ -152,14 +152,17 @@ def _as_list(struct: Any) -> Any:
 
 
 def _arrays(names: Collection[str], samples: Samples) -> dict[str, Any]:
-    arrays = {"channel_id": pa.array(samples.channel), "time": pa.array(samples.time).view(TIME)}
+    columns: dict[str, tuple[Any, NDArray[Any]]] = {
+        "channel_id": (pa.int32(), samples.channel),
+        "time": (TIME, samples.time),
+    }
     if "value" in names:
-        arrays["value"] = _doubles(samples.value)
+        columns["value"] = pa.float64(), samples.value
     if "status" in names:
-        arrays["status"] = pa.array(samples.status.view(np.int32))
-    return arrays
+        columns["status"] = pa.int32(), samples.status
+    return {name: _array(kind, values) for name, (kind, values) in columns.items()}
 
 
-def _doubles(values: Float64s) -> Any:
-    """Convert without Python or a cast: a NaN keeps its payload."""
-    return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+def _array(kind: Any, values: NDArray[Any]) -> Any:
+    """Convert without Python or a cast: a NaN keeps its payload, and pyarrow does not import numpy.ma."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -327,9 +327,13 @@ class PlantSamples(SampleSource):
         return dict.fromkeys(self._archives.days, False)
 
     def _placed(
-        self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
-    ) -> list[Day]:
-        return [self._plant_day(scan, meanings, hours_of_day) for hours_of_day in hours]
+        self,
+        scan: Scan,
+        meanings_of: Callable[[date], Meanings],
+        hours: Sequence[Hours],
+        in_database: Mapping[date, bool],
+    ) -> Iterator[Day]:
+        return (self._plant_day(scan, meanings_of(hours_of_day.day), hours_of_day) for hours_of_day in hours)
 
     def _plant_day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:
         of_day, parts = replace(scan, _known={}), []  # names may be others on the next day
@@ -342,7 +346,7 @@ class PlantSamples(SampleSource):
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         return iter(())
 
-    def _require_kept(self, days: Sequence[Day]) -> None:
+    def _require_kept(self, dropped: Mapping[date, dict[int, list[int]]]) -> None:
         """Files of a day that is written anew while it is read are missing, which is an error already."""
 
 

@@ -28,6 +28,7 @@ from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.reading.day_samples import DaySamples
+from history.reading.reader import slices
 from history.sql.kernels.columns import as_arrow, by_portion
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import THREADS, in_order
@@ -49,6 +50,7 @@ SAMPLES = pa.schema(
 Result = TypeVar("Result")
 _TABLES = ("samples_raw", "samples_packed")
 _VALUES = ("value", "status")
+_DAYS = 64  # whose place is looked up at a time
 _SENT = 200_000  # samples of the database, 4 MB, that are sent to a cluster with what it reads in the archive
 
 
@@ -77,15 +79,16 @@ class SampleSource:
         meanings_of = self._meanings() if scan.mentions("name", "unit") else lambda _: Meanings([])
         names = [name for name in _VALUES if scan.mentions(name)]
         kernel = by_portion(partial(as_arrow, names))
-        days = self._days()
-        for hours in scan.hours(days, "time"):
-            meanings = meanings_of(hours.day)
-            [day] = self._placed(scan, meanings, [hours], days)
-            of_day = self._portions([day], hours.within, names, in_parts=True)
-            results = in_order(lambda portion: self._threads.submit(compute, kernel, portion), of_day)
-            for columns in chain.from_iterable(chain.from_iterable(results)):
-                yield _finished(columns, scan, meanings)
-            self._require_kept([day])
+        in_database = self._days()
+        for group in slices(list(scan.hours(in_database, "time")), _DAYS):
+            dropped = dict[date, dict[int, list[int]]]()
+            for day in self._placed(scan, meanings_of, group, in_database):
+                of_day = self._portions([day], day.hours.within, names, in_parts=True)
+                results = in_order(lambda portion: self._threads.submit(compute, kernel, portion), of_day)
+                for columns in chain.from_iterable(chain.from_iterable(results)):
+                    yield _finished(columns, scan, meanings_of(day.hours.day))
+                dropped[day.hours.day] = day.dropped
+            self._require_kept(dropped)
 
     def results(
         self,
@@ -103,7 +106,8 @@ class SampleSource:
         """
         scan = Scan(SAMPLES, None, None if channels is None else frozenset(channels))
         in_database = self._days()
-        days = self._placed(scan, Meanings([]), hours_within(in_database, *within), in_database)
+        hours = hours_within(in_database, *within)
+        days = list(self._placed(scan, lambda _: Meanings([]), hours, in_database))
         waiting = self._portions(days, within, names, in_parts=in_parts)
         first = list(islice(waiting, 2))
         is_single = len(first) == 1  # it takes longer to be sent
@@ -117,7 +121,7 @@ class SampleSource:
             at_a_time = max(at_a_time, self._cluster.at_a_time())
         results = in_order(submit, chain(first, waiting), at_a_time)
         yield from chain.from_iterable(results)
-        self._require_kept(days)
+        self._require_kept({day.hours.day: day.dropped for day in days})
 
     def _portions(
         self, days: Sequence[Day], within: tuple[int, int], names: Sequence[str], *, in_parts: bool
@@ -191,13 +195,17 @@ class SampleSource:
         return {row["day"]: row["in_database"] for row in rows}
 
     def _placed(
-        self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
-    ) -> list[Day]:
+        self,
+        scan: Scan,
+        meanings_of: Callable[[date], Meanings],
+        hours: Sequence[Hours],
+        in_database: Mapping[date, bool],
+    ) -> Iterator[Day]:
+        """Days, of which the next one is looked at when it is needed; what is archived is looked up for all at once."""
         archived = self._archived([hours_of_day.day for hours_of_day in hours])
-        return [
-            self._day(scan, meanings, hours_of_day, archived[hours_of_day.day], in_database[hours_of_day.day])
-            for hours_of_day in hours
-        ]
+        for hours_of_day in hours:
+            day = hours_of_day.day
+            yield self._day(scan, meanings_of(day), hours_of_day, archived[day], in_database[day])
 
     def _day(
         self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
@@ -223,11 +231,10 @@ class SampleSource:
                 if first < last:
                     yield of_channel.part(slice(first, last))
 
-    def _require_kept(self, days: Sequence[Day]) -> None:
-        archived = self._archived([day.hours.day for day in days])
-        for read_day in days:
-            if read_day.dropped != _dropped(archived[read_day.hours.day]):
-                day = read_day.hours.day
+    def _require_kept(self, dropped: Mapping[date, dict[int, list[int]]]) -> None:
+        """Raise OperationError if more was dropped of the days since: it was read neither here nor there, perhaps."""
+        for day, rows in self._archived(list(dropped)).items():
+            if _dropped(rows) != dropped[day]:
                 raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:

@@ -149,7 +149,14 @@ class Scan:
         tests_null = any(column in others for column in _NULL.findall(f"{self.condition}"))
         if tests_null or not _named(self.condition, *columns):
             return candidates
-        new = [number for number in candidates if number not in self._known]
+        if new := [number for number in candidates if number not in self._known]:
+            self._learn(new, column, described)
+        return [number for number in candidates if self._known[number]]
+
+    def _learn(
+        self, new: list[int], column: str, described: Callable[[int], Sequence[Mapping[str, Any]]] | None
+    ) -> None:
+        """Find out which channels' rows can meet the condition."""
         rows: dict[str, list[Any]] = {column: new}
         if described is not None and _named(self.condition, *_DESCRIBED):
             meanings = [(number, meaning) for number in new for meaning in described(number)]
@@ -161,7 +168,6 @@ class Scan:
         self._known.update(dict.fromkeys(new, False))
         unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
         self._known.update((number, True) for row, number in enumerate(rows[column]) if row not in unmet)
-        return [number for number in candidates if self._known[number]]
 
     def types(self, names: Iterable[str]) -> list[str]:
         """Types of events whose rows can meet the condition."""

@@ -19,7 +19,7 @@ from schema.question_files import questions
 from tests import docs
 from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY
-from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, Rows, rows_of, rows_of_each
+from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, Rows, archived_and_dropped, rows_of, rows_of_each
 
 
 @pytest.mark.slow
@@ -194,6 +194,23 @@ async def test_name_of_a_table_of_the_session_is_refused(
             pass
 
     await asyncio.to_thread(work)
+
+
+async def test_archived_days_are_looked_up_together(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they are read, and after that, as retention may have dropped some; not once more for each day."""
+    await archived_and_dropped(plant)
+    looked_up = list[Any]()
+    fetch = ReaderConnection.fetch
+
+    def noted(self: ReaderConnection, statement: str, *arguments: Any) -> Any:
+        if statement == load("sql")["select_archived"]:
+            looked_up.append(arguments)
+        return fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(ReaderConnection, "fetch", noted)
+    [(days,)] = await rows_of(plant, "SELECT count(DISTINCT day_of(time)) FROM samples")
+    assert days == 2
+    assert looked_up == [([DAY, NEXT],)] * 2
 
 
 @pytest.mark.parametrize(
