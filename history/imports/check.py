@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from core.timestamps import iso
 from history.imports.fields import bad_input
 from history.imports.portion import FileReader, ImportPortion, joined
 from history.imports.whole_hours import HourCounts
+
+Duplicates: TypeAlias = Literal["error", "first", "last"]  # of lines with one channel and time, which one stays
 
 _EXAMPLES = 3
 
@@ -38,7 +41,9 @@ class Checked:
 
     reader: FileReader
     sha256: str
+    duplicates: Duplicates = "error"
     samples: int = 0
+    dropped: int = 0  # samples in place of which another one of the same channel and time stays
     examples: list[Example] = field(default_factory=list)
     # By channel, in the order of the reader's names
     counts: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -52,6 +57,14 @@ class Checked:
         """The file."""
         return self.reader.file
 
+    def describe(self) -> list[tuple[str, str]]:
+        """Describe how the file is understood, for people: what, and how."""
+        lines = list(self.reader.describe())
+        if self.duplicates != "error":
+            stays = f"the {self.duplicates} of equal channel and time stays"
+            lines.append(("twice", f"{stays}: {self.dropped:,} left out"))
+        return lines
+
 
 def _stamp(file: Path) -> tuple[int, int]:
     """Size and time of change. Raises OperationError."""
@@ -60,19 +73,27 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def check(reader: FileReader, now: int, limits: TimeLimits, keep: Callable[[ImportPortion], None]) -> Checked:
+def check(
+    reader: FileReader,
+    now: int,
+    limits: TimeLimits,
+    keep: Callable[[ImportPortion], None],
+    duplicates: Duplicates = "error",
+) -> Checked:
     """Read all of a file. ``keep`` is given each portion that has no error. Raises OperationError.
 
-    Two samples of a channel with one time and different contents are an error if they are within one portion, or
-    if the channel's samples are in the order of time. Others are found by the database, as conflicts.
+    Two samples of a channel with one time and different contents are an error, or one of them stays, if they are
+    within one portion, or if the channel's samples are in the order of time. Others are found by the database, as
+    conflicts.
     """
     file = reader.file
     before = _stamp(file)
     with file.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
-    checked = Checked(reader, digest)
+    checked = Checked(reader, digest, duplicates)
     newest: ImportPortion | None = None
-    for portion in reader.portions():
+    portions = reader.portions()
+    for portion in portions if duplicates == "error" else _distinct(portions, checked):
         _check_times(file, portion, now, limits)
         with_newest = portion if newest is None else joined((newest, portion))
         ordered = with_newest.part(with_newest.samples.order())
@@ -119,9 +140,30 @@ def _check_distinct(file: Path, reader: FileReader, ordered: ImportPortion) -> N
         channel = reader.names[s.channel[index]]
         legal = (
             f"the value of line {ordered.line[index - 1]}, {s.value[index - 1]:.17g}: {channel} has one value at "
-            f"{iso(int(s.time[index]))}"
+            f"{iso(int(s.time[index]))}; or say which one stays: --duplicates first or last"
         )
         raise bad_input(file, int(ordered.line[index]), "value", f"{s.value[index]:.17g}", legal)
+
+
+def _distinct(portions: Iterable[ImportPortion], checked: Checked) -> Iterator[ImportPortion]:
+    """Portions with one sample of each channel and time, sorted by them: the first or the last one.
+
+    The newest sample of each channel is held back, as the next portion may have its time.
+    """
+    held: ImportPortion | None = None
+    for portion in portions:
+        both = portion if held is None else joined((held, portion))
+        ordered = both.part(both.samples.order())  # stable: equal ones are in the order of lines
+        repeats = ordered.samples.repeats()
+        dropped = repeats if checked.duplicates == "first" else np.append(repeats[1:], False)[: len(repeats)]
+        checked.dropped += int(np.count_nonzero(dropped))
+        kept = ordered.part(~dropped)
+        channel = kept.samples.channel
+        is_newest = np.append(channel[1:] != channel[:-1], True)[: len(channel)]
+        held = kept.part(is_newest)
+        yield kept.part(~is_newest)
+    if held is not None:
+        yield held
 
 
 def _add(checked: Checked, portion: ImportPortion, ordered: ImportPortion, channels: int) -> ImportPortion:

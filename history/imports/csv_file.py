@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.samples import Samples
 from core.status_codes import BAD
+from history.imports.channel_names import ChannelNames
 from history.imports.csv_layout import CsvLayout, undecodable
 from history.imports.fields import (
     EXACT,
     BadField,
     LineOrder,
     bad_input,
-    channel_name,
     parse_statuses,
     parse_values,
     rounded,
@@ -44,7 +44,7 @@ class CsvFile:
         self.rounded: set[int] = set()
         self._layout = layout
         self._characters = characters
-        self._ids = _Ids(self.names)
+        self._ids = _Ids(self.names, layout.names)
         self._order = LineOrder()
         self._wide = {index: number for number, index in enumerate(layout.wide)}
 
@@ -195,13 +195,14 @@ class CsvFile:
 class _Ids(dict[str, int]):
     """Text → index in ``names``, which grows."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], channel_names: ChannelNames) -> None:
         super().__init__()
         self._names = names
+        self._channel_names = channel_names
         self._indices: dict[str, int] = {}
 
     def __missing__(self, text: str) -> int:
-        name = channel_name(text)
+        name = self._channel_names.of(text)
         if name not in self._indices:
             self._indices[name] = len(self._names)
             self._names.append(name)

@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 
 from core.errors import OperationError
 from core.files import file_errors
-from history.imports.fields import BadField, Decimal, StatusCodes, bad_input, channel_name, detect_codes, detect_decimal
+from history.imports.channel_names import ChannelNames
+from history.imports.fields import BadField, Decimal, StatusCodes, bad_input, detect_codes, detect_decimal
 from history.imports.times import Ambiguous, Order, TimeFormat, detect
 
 Role: TypeAlias = Literal["channel", "time", "value", "status", "ignore"]
@@ -31,7 +32,9 @@ _SAMPLE_LINES = 1000
 _DELIMITERS = ";\t|,"
 _NAMES = {"\t": "tab", ";": "semicolon", "|": "bar", ",": "comma", ".": "point"}
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_DATE_LIKE = re.compile(r"[0-9]{1,4}[-/.]([0-9]{1,2}|[A-Za-z]{3})[-/.][0-9]{1,4}[T ]+[0-9].*|[0-9]{9,19}(\.[0-9]+)?")
+_DATE_LIKE = re.compile(
+    r"[0-9]{1,4}[-/.]([0-9]{1,2}|[A-Za-z]{3})[-/.][0-9]{1,4}[T ]+[0-9].*|[0-9]{9,19}(\.[0-9]+)?|[0-9]{8}T[0-9]{6}.*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Options:
     codes: StatusCodes | None = None
     columns: Mapping[str, Role] = field(default_factory=dict)
     template: str = "{measurement}.{field}"  # of channels, for line protocol
+    names: ChannelNames = field(default_factory=ChannelNames)  # of channels, for CSV and Parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class CsvLayout:
     times: TimeFormat
     codes: StatusCodes
     rows: int | None  # that the file says it has; None: it does not say
+    names: ChannelNames
 
     def describe(self) -> list[tuple[str, str]]:
         """The layout in lines for people."""
@@ -80,7 +85,7 @@ class CsvLayout:
         used |= {self.value_at} if self.channel_at is not None else set()
         ignored = [name for index, name in enumerate(self.header) if index not in used]
         roles = (self.channel_at, self.value_at, self.status_at)
-        return lines + describe_columns(self.header, *roles, self.codes, ignored)
+        return lines + describe_columns(self.header, *roles, self.codes, ignored) + self.names.describe()
 
 
 def describe_columns(
@@ -131,7 +136,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         return [row[index] for _, row in body]
 
     is_long = "channel" in at
-    wide = {} if is_long else wide_channels(file, header, roles)
+    wide = {} if is_long else wide_channels(file, header, roles, options.names)
     values = column(at["value"]) if is_long else [text for index in wide for text in column(index)]
     try:
         field = "time"
@@ -154,6 +159,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         times,
         codes,
         expected,
+        options.names,
     )
 
 
@@ -256,14 +262,16 @@ def column_roles(file: Path, header: Sequence[str], options: Mapping[str, Role])
     return all_roles
 
 
-def wide_channels(file: Path, header: Sequence[str], roles: Mapping[int, Role]) -> dict[int, str]:
+def wide_channels(
+    file: Path, header: Sequence[str], roles: Mapping[int, Role], channel_names: ChannelNames
+) -> dict[int, str]:
     """Column → name of its channel, of a wide file. Raises OperationError."""
     names: dict[int, str] = {}
     for index, cell in enumerate(header):
         if index in roles:
             continue
         try:
-            names[index] = channel_name(cell)
+            names[index] = channel_names.of(cell)
         except BadField as bad:
             raise bad_input(file, 1, "header", bad.found, bad.legal) from None
     if twice := [name for name, n in Counter(names.values()).items() if n > 1]:

@@ -32,7 +32,8 @@ from core.samples import Samples
 from core.terminal import confirm
 from core.time_limits import TimeLimits
 from core.timestamps import iso, microseconds, now_us
-from history.imports.check import Checked, check
+from history.imports.channel_names import ChannelNames
+from history.imports.check import Checked, Duplicates, check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import bad_input
@@ -49,7 +50,14 @@ _Targets: TypeAlias = "Sequence[asyncpg.Record | None]"
 
 
 def run(
-    state: State, files: Sequence[Path], options: Options, source: str, who: str, yes: bool, console: Console
+    state: State,
+    files: Sequence[Path],
+    options: Options,
+    duplicates: Duplicates,
+    source: str,
+    who: str,
+    yes: bool,
+    console: Console,
 ) -> None:
     """Import ``files`` for ``who``. Raises OperationError, with nothing stored, if one of them has an error."""
     dsn = state.dsn("owner")
@@ -67,7 +75,8 @@ def run(
                     kept.add(portion)
                     bar(portion.bytes_read)
 
-                checked_files.append((check(reader, now_us(), limits, keep), kept))
+                checked_files.append((check(reader, now_us(), limits, keep, duplicates), kept))
+        options.names.require_used()
         asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
 
 
@@ -75,6 +84,8 @@ def _reader(file: Path, options: Options) -> FileReader:
     if is_parquet(file):
         return ParquetFile(file, options)
     if is_line_protocol(file):
+        if options.names != ChannelNames():
+            raise OperationError(f"--prefix, --rename: {file} is line protocol; legal: --channel names its channels")
         ignored = [name for name, role in options.columns.items() if role == "ignore"]
         return LineProtocolFile(file, options.template, ignored)
     return CsvFile(file, find_layout(file, options))
@@ -149,7 +160,7 @@ class _Import:
 
     def _show(self, checked: Checked, targets: _Targets) -> None:
         reader = checked.reader
-        lines = [f"{checked.file}:", *(f"  {label:8} {how}" for label, how in reader.describe())]
+        lines = [f"{checked.file}:", *(f"  {label:8} {how}" for label, how in checked.describe())]
         for example in checked.examples:
             lines.append(
                 f"  line {example.line}: {example.channel} = {example.value!r} at {iso(example.time)}, "
@@ -178,7 +189,7 @@ class _Import:
     ) -> None:
         channels = await self._channels(connection, checked)
         store = Store(connection, self.time_out, checked, channels)
-        await store.begin(checked.reader.describe())
+        await store.begin(checked.describe())
         await store.record(self._event(checked, "begun", None))
         for index in sorted(checked.reader.rounded):
             channel = channels[index]

@@ -23,7 +23,6 @@ from history.imports.fields import (
     BadField,
     LineOrder,
     bad_input,
-    channel_name,
     detect_codes,
     parse_statuses,
     parse_values,
@@ -67,7 +66,7 @@ class ParquetFile:
         at = {role: index for index, role in roles.items() if role != "ignore"}
         self._time_at, self._channel_at, self._value_at = at["time"], at.get("channel"), at.get("value", -1)
         self._status_at = at.get("status")
-        wide = {} if self._channel_at is not None else wide_channels(file, self._header, roles)
+        wide = {} if self._channel_at is not None else wide_channels(file, self._header, roles, options.names)
         self._wide = {index: number for number, index in enumerate(wide)}
         self.names += wide.values()
         self._used = [name for index, name in enumerate(self._header) if roles.get(index) != "ignore"]
@@ -95,7 +94,7 @@ class ParquetFile:
         lines = [("form", f"Parquet, {form}"), ("time", f"column {self._header[self._time_at]!r}: {written}")]
         roles = (self._channel_at, self._value_at, self._status_at)
         ignored = [name for name in self._header if name not in self._used]
-        return lines + describe_columns(self._header, *roles, self._codes, ignored)
+        return lines + describe_columns(self._header, *roles, self._codes, ignored) + self._options.names.describe()
 
     def portions(self) -> Iterator[ImportPortion]:
         """All samples, from the first row on. Raises OperationError."""
@@ -171,7 +170,7 @@ class ParquetFile:
         indices = np.zeros(len(texts), np.int32)
         for number, text in enumerate(texts):
             try:
-                name = channel_name(text)
+                name = self._options.names.of(text)
             except BadField as bad:
                 used = np.flatnonzero(numbers == number)
                 if not len(used):  # a dictionary may have more than occurs

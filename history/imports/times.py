@@ -23,13 +23,31 @@ _UNIT_OF_DIGITS: dict[int, Unit] = {9: "s", 10: "s", 12: "ms", 13: "ms", 15: "us
 _NUMBER = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9}))?")
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
-_TIME = re.compile(
-    r"(?P<a>[0-9]{1,4})(?P<between>[-/.])(?P<b>[0-9]{1,2}|[A-Za-z]{3})[-/.](?P<c>[0-9]{1,4})[T ]{1,3}"
+_LONG_MONTH_NAMES = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october")
+_MONTHS |= {name: number for number, name in enumerate((*_LONG_MONTH_NAMES, "november", "december"), 1)}
+_CLOCK = (
     r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
     r"(?: ?(?P<half>[AaPp][Mm]))?"
-    r"(?: ?(?P<offset>Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 )
-_LEGAL = "a time such as 2026-03-10 13:45:00, 2026-03-10T13:45:00.5+01:00, 10.03.2026 13:45 or 10-Mar-26 13:45:00"
+_BASIC_CLOCK = r"(?P<hour>[0-9]{2})(?P<minute>[0-9]{2})(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<half>)?"
+_OFFSET = r"(?: ?(?P<offset>Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?"
+# A date alone is the begin of the day. Names of months tell the order, and so do years of four digits that are first.
+_FORMS = (
+    re.compile(  # 2026-03-10 13:45, 10.03.2026, 10-Mar-26, 10 March 2026
+        r"(?P<a>[0-9]{1,4})(?P<between>[-/. ])(?P<b>[0-9]{1,2}|[A-Za-z]{3,9})[-/. ](?P<c>[0-9]{1,4})"
+        rf"(?:[T ]{{1,3}}{_CLOCK}{_OFFSET})?"
+    ),
+    re.compile(  # March 10, 2026 1:45 PM
+        rf"(?P<b>[A-Za-z]{{3,9}})(?P<between> )(?P<a>[0-9]{{1,2}}),? (?P<c>[0-9]{{4}})(?:,? {_CLOCK}{_OFFSET})?"
+    ),
+    re.compile(  # 20260310T134500Z, 20260310134500, 20260310
+        rf"(?P<a>[0-9]{{4}})(?P<between>)(?P<b>[0-9]{{2}})(?P<c>[0-9]{{2}})(?:[T ]?{_BASIC_CLOCK}{_OFFSET})?"
+    ),
+)
+_LEGAL = (
+    "a time such as 2026-03-10 13:45:00, 2026-03-10T13:45:00.5+01:00, 20260310T134500Z, 10.03.2026 13:45, "
+    "10-Mar-26 13:45:00, 10 March 2026 13:45 or March 10, 2026 1:45 PM, or a date alone"
+)
 _SLOT_US = 900_000_000  # 15 minutes: the offset of a zone changes at such times only
 # Places of year, month and day, and of what is between them, in a date of 10 characters
 _FIXED = {"ymd": ((0, 4), (5, 7), (8, 10), (4, 7)), "dmy": ((6, 10), (3, 5), (0, 2), (2, 5))}
@@ -115,9 +133,7 @@ class TimeFormat:
 
     def _one(self, index: int, text: str) -> int:
         """µs since 1970, of a local time as if it were UTC."""
-        match = _TIME.fullmatch(text.strip())
-        if match is None:
-            raise BadField(index, text, _LEGAL)
+        match = _matched(index, text)
         if (match["offset"] is None) != (self.zone is not None):
             legal = "with an offset from UTC" if self.zone is None else "without an offset from UTC"
             raise BadField(index, text, f"a time {legal}, as in the lines before: a file has one kind of times")
@@ -166,10 +182,10 @@ def detect(
     """The format of a column, from its first texts. Raises BadField, also if ``zone`` is missing or not needed."""
     if not texts:
         raise BadField(0, "no line", _LEGAL)
-    if _NUMBER.fullmatch(texts[0].strip()):
+    if _NUMBER.fullmatch(texts[0].strip()) and not _FORMS[-1].fullmatch(texts[0].strip()):
         unit = unit_of(texts[0])
         if unit is None:
-            raise BadField(0, texts[0], "a number of s, ms, us or ns since 1970")
+            raise BadField(0, texts[0], "a number of s, ms, us or ns since 1970, or digits of year to second")
         if zone is not None:
             raise BadField(0, texts[0], "without --time-zone: numbers count from 1970 in UTC")
         return TimeFormat(unit)
@@ -188,10 +204,11 @@ def unit_of(text: str) -> Unit | None:
 
 
 def _matched(index: int, text: str) -> re.Match[str]:
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise BadField(index, text, _LEGAL)
-    return match
+    stripped = text.strip()
+    for form in _FORMS:
+        if match := form.fullmatch(stripped):
+            return match
+    raise BadField(index, text, _LEGAL)
 
 
 def _order(matches: Sequence[re.Match[str]], first: str) -> Order:
@@ -207,21 +224,23 @@ def _order(matches: Sequence[re.Match[str]], first: str) -> Order:
 def _date(match: re.Match[str], order: Order) -> datetime:
     """Date and time without the fraction. Raises ValueError."""
     a, b, c = match["a"], match["b"], match["c"]
+    if b.isalpha() and len(a) < 4:
+        order = "dmy"
     year, month, day = {"ymd": (a, b, c), "dmy": (c, b, a), "mdy": (c, a, b)}[order]
     if len(year) not in (2, 4):
         raise ValueError(f"{year} is no year")
     whole_year = int(year) if len(year) == 4 else int(year) + (2000 if int(year) < 70 else 1900)
     whole_month = int(month) if month.isdigit() else _MONTHS.get(month.lower(), 0)
-    hour = int(match["hour"])
-    if match["half"] is not None:
+    hour = int(match["hour"] or 0)
+    if match["half"]:
         if not 1 <= hour <= 12:
             raise ValueError("hour must be in 1..12")
         hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
-    return datetime(whole_year, whole_month, int(day), hour, int(match["minute"]), int(match["second"] or 0))
+    return datetime(whole_year, whole_month, int(day), hour, int(match["minute"] or 0), int(match["second"] or 0))
 
 
 def _offset(text: str) -> timezone:
-    if text in ("Z", "UTC"):
+    if text in ("Z", "UTC", "GMT"):
         return UTC
     minutes = int(text[1:3]) * 60 + int(text[-2:])
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))

@@ -147,12 +147,22 @@ def import_history(
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Encoding of the text. Default: UTF-8, or UTF-16 with a mark.")
     ] = None,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before the names of channels: mill/.")] = "",
+    rename: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="New names of channels: a line OLD,NEW for each. They get no prefix."),
+    ] = None,
+    duplicates: Annotated[
+        str, typer.Option(metavar="FIRST|LAST|ERROR", help="Which one stays of lines with one channel and time.")
+    ] = "error",
     yes: Yes = False,
 ) -> None:
     """Import history from other systems: show how the files are understood, ask, and store each sample once.
 
     Exits with 3 if nobody confirmed.
     """
+    from history.imports.channel_names import load_names
+    from history.imports.check import Duplicates
     from history.imports.csv_layout import ROLES, Options
     from history.imports.import_files import run
     from history.imports.times import Ambiguous
@@ -176,7 +186,9 @@ def import_history(
             codes=_one_of("--status-codes", status_codes, {"opcua": "opcua", "opcda": "opcda"}),
             columns=roles,
             template=_template(channel),
+            names=load_names(prefix, rename),
         ),
+        _one_of("--duplicates", duplicates, {legal: legal for legal in get_args(Duplicates)}),
         source,
         account(state),
         yes,

@@ -117,6 +117,36 @@ async def site(database: Database, owner: asyncpg.Connection[Any], tmp_path: Pat
     return Site(state, owner, tmp_path)
 
 
+async def test_names_and_equal_times_as_the_user_says(site: Site) -> None:
+    file = site.file("time,PI 7,FI-3\n2026-03-10 10:00:00Z,1,2\n2026-03-10 10:00:00Z,3,\n20260310T100001Z,4,5\n")
+    names = site.file("PI 7,mill/c2\n", "names.csv")
+    refused = await site.load(file, "--yes", code=1)
+    assert "history.csv:3: value: found '3'; legal: the value of line 2, 1: PI%207 has one value at" in refused
+    options = ("--prefix", "north/", "--rename", names, "--duplicates", "last", "--yes")
+    unused = site.file("PI 7,mill/c2\nPI 8,mill/c3\n", "unused.csv")
+    refused = await site.load(file, *options[:3], unused, *options[4:], code=1)
+    assert "unused.csv:2: name: found 'PI 8'; legal: a name that the imported files have" in refused
+    assert "--duplicates 'both': legal are" in await site.load(file, "--duplicates", "both", code=1)
+    points = site.file("m f=1 1773136800000000000\n", "points.lp")
+    assert "points.lp is line protocol; legal: --channel" in await site.load(points, "--prefix", "north/", code=1)
+    assert await site.stored() == []
+    shown = await site.load(file, *options)
+    assert "the last of equal channel and time stays: 1 left out" in shown
+    assert "PI 7 = mill/c2" in shown
+    assert "4 samples stored, 0 already there" in shown
+    stored = [
+        ("mill/c2", at(10), 3.0, 0, "edge"),
+        ("mill/c2", at(10, 1), 4.0, 0, "edge"),
+        ("north/FI-3", at(10), 2.0, 0, "import"),
+        ("north/FI-3", at(10, 1), 5.0, 0, "import"),
+    ]
+    assert await site.stored() == stored
+    assert "0 samples stored, 4 already there" in await site.load(file, *options)
+    first = await site.load(file, *options[:5], "first", "--yes")
+    assert "0 samples stored, 3 already there, 1 refused because another value is there" in first
+    assert await site.stored() == stored
+
+
 async def test_shows_what_it_will_do_and_stores_each_sample_once(site: Site) -> None:
     file = site.file(LONG)
     shown = await site.load(file, code=3)

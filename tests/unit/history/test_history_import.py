@@ -14,6 +14,8 @@ from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +25,14 @@ from core.errors import OperationError
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, utc
 from history.imports import csv_file
+from history.imports.channel_names import load_names
 from history.imports.check import check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import BadField, channel_name, parse_statuses
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
-from history.imports.portion import FileReader
+from history.imports.parquet_file import ParquetFile
+from history.imports.portion import FileReader, ImportPortion, joined
 from history.imports.times import detect
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -221,10 +225,20 @@ def test_order_of_lines_tells_which_one_is_meant(quarters: list[int], form: str,
         ("31/3/2026 12:00 PM", "2026-03-31T12:00:00"),
         ("2026/03/10 01:02:03,123456789", "2026-03-10T01:02:03.123456"),
         ("2026-03-10T01:02:03.123456789", "2026-03-10T01:02:03.123456"),
+        ("20260310T010203", "2026-03-10T01:02:03"),
+        ("20260310 010203.25", "2026-03-10T01:02:03.250000"),
+        ("20260310", "2026-03-10T00:00:00"),
+        ("2026-03-10", "2026-03-10T00:00:00"),
+        ("10.03.2026", "2026-03-10T00:00:00"),
+        ("13/3/2026", "2026-03-13T00:00:00"),
+        ("10 March 2026 01:02", "2026-03-10T01:02:00"),
+        ("2026-Mar-10 01:02:03", "2026-03-10T01:02:03"),
+        ("March 10, 2026 1:02 PM", "2026-03-10T13:02:00"),
+        ("Mar 10 2026", "2026-03-10T00:00:00"),
     ],
 )
 def test_time_in_the_ways_of_other_systems(text: str, expected: str) -> None:
-    zone = None if text.partition(".")[0].isdigit() else ZoneInfo("UTC")
+    zone = None if text.startswith("1773") else ZoneInfo("UTC")
     (parsed,) = detect([text], zone).parse([text])
     assert utc(int(parsed)) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
 
@@ -309,6 +323,60 @@ def test_second_value_of_a_time_is_found_across_portions(tmp_path: Path) -> None
     layout = find_layout(file, Options())
     with pytest.raises(OperationError, match=r"long\.csv:5: value: found '2'"):
         check(CsvFile(file, layout, characters=10), NOW, LIMITS, lambda done: None)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), min_size=1, max_size=40),
+    st.sampled_from(["first", "last"]),
+    st.integers(10, 200),
+)
+def test_one_of_equal_times_stays_across_portions(
+    keys: list[tuple[str, int]], duplicates: Any, characters: int
+) -> None:
+    """The lines of each channel are in the order of time."""
+    rows = [(name, second, value) for value, (name, second) in enumerate(sorted(keys, key=lambda key: key[1]))]
+    in_order = rows if duplicates == "last" else rows[::-1]
+    expected = {(name, second): float(value) for name, second, value in in_order}
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "long.csv"
+        lines = (f"{name},2026-03-10 10:00:0{second}Z,{value}\n" for name, second, value in rows)
+        file.write_text("tag,time,value\n" + "".join(lines))
+        reader, kept = CsvFile(file, find_layout(file, Options()), characters), list[ImportPortion]()
+        checked = check(reader, NOW, LIMITS, kept.append, duplicates)
+    begin = microseconds(datetime(2026, 3, 10, 10, tzinfo=UTC))
+    samples = joined(kept).samples
+    columns = (samples.channel.tolist(), samples.time.tolist(), samples.value.tolist())
+    assert {(reader.names[c], (us - begin) // 10**6): value for c, us, value in zip(*columns, strict=True)} == expected
+    assert len(samples) == len(expected) == checked.samples
+    assert checked.dropped == len(rows) - len(expected)
+    assert checked.describe()[-1] == (
+        "twice",
+        f"the {duplicates} of equal channel and time stays: {checked.dropped:,} left out",
+    )
+
+
+@pytest.mark.parametrize("form", ["wide", "long", "parquet"])
+def test_names_have_a_prefix_or_are_renamed(form: str, tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("TI 101,mill/temperature\n\nPI-7,mill/pressure\n")
+    names = load_names("north/", tmp_path / "names.csv")
+    file = tmp_path / f"history.{form}"
+    text = {"wide": "time,TI 101,PI-7,FI 3\n2026-03-10 10:00:00Z,1,2,3\n", "long": "tag,time,value\n"}
+    for value, tag in enumerate(("TI 101", "PI-7", "FI 3"), 1):
+        text["long"] += f"{tag},2026-03-10 10:00:00Z,{value}\n"
+    if form == "parquet":
+        columns = {"tag": ["TI 101", "PI-7", "FI 3"], "time": ["2026-03-10 10:00:00Z"] * 3, "value": [1.0, 2.0, 3.0]}
+        pq.write_table(pa.table(columns), file)
+        reader: FileReader = ParquetFile(file, Options(names=names))
+    else:
+        file.write_text(text[form])
+        reader = CsvFile(file, find_layout(file, Options(names=names)))
+    found = {name: value for name, _, value, _ in read(reader)}
+    assert found == {"mill/temperature": 1.0, "mill/pressure": 2.0, "north/FI%203": 3.0}
+    names.require_used()
+    assert list(reader.describe())[-2:] == [
+        ("prefix", "north/"),
+        ("renamed", "TI 101 = mill/temperature, PI-7 = mill/pressure"),
+    ]
 
 
 _CELLS = st.text(st.sampled_from("0123456789.eE+-_ nafiNTru\t"), max_size=6)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import OperationError
+from history.imports.channel_names import load_names
 from history.imports.check import check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
@@ -45,6 +46,31 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         ":2: time: found '03/04/2026 02:30:00Z'; legal: a date whose order is plain; say it: --date-order",
     ),
+    "day or month of a date alone": (
+        "tag,time,value\na,03/04/2026,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '03/04/2026'; legal: a date whose order is plain; say it: --date-order",
+    ),
+    "day or month between blanks": (
+        "tag,time,value\na,03 04 2026 10:00,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '03 04 2026 10:00'; legal: a date whose order is plain; say it: --date-order",
+    ),
+    "no month": (
+        "tag,time,value\na,10 Mai 2026,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '10 Mai 2026'; legal: a time such as",
+    ),
+    "date alone without a zone": (
+        "tag,time,value\na,2026-03-10,1\n",
+        {},
+        ":2: time: found '2026-03-10'; legal: a time with an offset from UTC; or name its time zone",
+    ),
+    "no digits of a day": (
+        "tag,time,value\na,20260230T100000Z,1\n",
+        {},
+        ":2: time: found '20260230T100000Z'; legal: a time such as",
+    ),
     "decimal comma": (
         'tag,time,value\na,2026-03-10 10:00:00Z,1.5\na,2026-03-10 10:00:01Z,"1,5"\n',
         {},
@@ -75,7 +101,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "two values of one time": (
         "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
         {},
-        ":4: value: found '2'; legal: the value of line 2, 1: a has one value at 2026-03-10T10:00:00+00:00",
+        ":4: value: found '2'; legal: the value of line 2, 1: a has one value at 2026-03-10T10:00:00+00:00; "
+        "or say which one stays: --duplicates first or last",
     ),
     "unknown column": (
         "tag,time,value,operator\na,2026-03-10 10:00:00Z,1,x\n",
@@ -139,6 +166,54 @@ def test_bad_input_is_named_with_file_line_and_field(case: str, tmp_path: Path) 
     with pytest.raises(OperationError) as error:
         check(CsvFile(file, find_layout(file, Options(**options))), NOW, LIMITS, lambda done: None)
     assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "a,b,c\n",
+            ":1: line: found '3 fields'; legal: two fields, the name in the imported file and that of the channel",
+        ),
+        ("a,b\nc\n", ":2: line: found '1 fields'; legal: two fields"),
+        ("a,b\na,c\n", ":2: name: found 'a'; legal: another name than in line 1"),
+        ("a,b\n\nc,b\n", ":3: channel: found 'b'; legal: another channel than in line 1"),
+        ("a,b c\n", ":1: channel: found 'b c'; legal: the name of a channel, such as b%20c"),
+        ("a,\n", ":1: channel: found ''; legal: the name of a channel, of 1 to"),
+        (",b\n", ":1: name: found ''; legal: the name in the imported file"),
+        ("", ":1: line: found 'the end of the file'; legal: two fields"),
+        ('"a,b\n', ": text: found 'unexpected end of data'; legal: a CSV file in UTF-8"),
+        (b"caf\xe9,b\n", ": text: found "),
+    ],
+)
+def test_bad_file_of_names_is_named_with_line_and_field(text: str | bytes, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "names.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(OperationError) as error:
+        load_names("", file)
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+
+
+def test_new_name_that_is_not_used_or_taken_is_refused(tmp_path: Path) -> None:
+    names_file, file = tmp_path / "names.csv", tmp_path / "long.csv"
+    names_file.write_text("a,b\nz,mill/z\n")
+    names = load_names("", names_file)
+    file.write_text("tag,time,value\na,2026-03-10 10:00:00Z,1\n")
+    assert [row[0] for row in read(CsvFile(file, find_layout(file, Options(names=names))))] == ["b"]
+    with pytest.raises(OperationError, match=r"names\.csv:2: name: found 'z'; legal: a name that the imported files"):
+        names.require_used()
+    for text in ("tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,2\n", "time,a,b\n2026-03-10Z,1,2\n"):
+        file.write_text(text)
+        with pytest.raises(OperationError, match="found 'b'; legal: another name than b, which a gets by --rename"):
+            read(CsvFile(file, find_layout(file, Options(names=names))))
+    with pytest.raises(OperationError, match=r"--prefix .*: legal: the begin of the name of a channel"):
+        load_names("x" * 1000, None)
+    file.write_text("tag,time,value\n ,2026-03-10 10:00:00Z,1\n")
+    with pytest.raises(OperationError, match=r"long\.csv:2: tag: found ' '; legal: the name of a channel"):
+        read(CsvFile(file, find_layout(file, Options(names=load_names("north/", None)))))
+    file.write_text(f"tag,time,value\n{'x' * 250},2026-03-10 10:00:00Z,1\n")
+    with pytest.raises(OperationError, match=r"long\.csv:2: tag: found 'xxx.*characters, with the prefix north/"):
+        read(CsvFile(file, find_layout(file, Options(names=load_names("north/", None)))))
 
 
 def test_other_encoding_is_named_with_its_line(tmp_path: Path) -> None:
