@@ -261,6 +261,7 @@ _ALONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "configuration", [{}, {"stepped": True, "simple_bounds": True, "use_sloped_extrapolation": True}]
 )
