@@ -269,7 +269,7 @@ def _control(port: int, path: str, payload: dict[str, object]) -> None:
     )
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
-            print(answer.read().decode())
+            print(json.dumps(json.load(answer), ensure_ascii=False))
     except urllib.error.HTTPError as error:
         raise OperationError(json.loads(error.read())["error"]) from None
     except urllib.error.URLError as error:
