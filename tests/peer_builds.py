@@ -174,6 +174,13 @@ def notebook_python() -> str:
     return str(folder / "bin" / "python")
 
 
+def spark_python() -> str:
+    """A Python with Spark: half a gigabyte, which is no dependency of anything else."""
+    lock = _FOLDER / "spark.lock"
+    folder = _built("spark", [lock], lambda folder: install(folder, lock.read_text()))
+    return str(folder / "bin" / "python")
+
+
 def install(folder: Path, lock: str) -> None:
     """Make an environment with the packages of a lock file, exactly."""
     uv = str(Path(sys.executable).with_name("uv"))

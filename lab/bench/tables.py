@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lab.bench.copy_speed import CopySpeed
     from lab.bench.end_to_end import EndToEnd
     from lab.bench.labelled import Finding
+    from lab.bench.planning import PlanCost
     from lab.bench.question_costs import QuestionCost
     from lab.bench.sustained import RateResult
 
@@ -112,6 +113,17 @@ def questions(costs: Sequence[QuestionCost]) -> Table:
     for cost in costs:
         figures = (f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", f"{cost.cpu_ns:.0f}", f"{cost.peak_mib:,.0f}")
         shown.add_row(cost.span, cost.question, *figures, "failed" if cost.rows is None else f"{cost.rows:,}")
+    return shown
+
+
+def planned(costs: Sequence[PlanCost]) -> Table:
+    """Time, memory and accesses of planning."""
+    heads = ("samples", "portions", "MB of tasks", "s", "CPU s", "peak MiB", "listings", "files read", "Parquet opened")
+    shown = table("planning of questions, each by a process of its own", ["over"], heads)
+    for cost in costs:
+        figures = (f"{cost.samples:,}", f"{cost.portions:,}", f"{cost.task_bytes / 1e6:,.1f}", f"{cost.seconds:.1f}")
+        accesses = (str(cost.listings), f"{cost.reads:,}", f"{cost.opened:,}")
+        shown.add_row(cost.span, *figures, f"{cost.cpu_seconds:.1f}", f"{cost.peak_mib:,.0f}", *accesses)
     return shown
 
 

@@ -93,6 +93,23 @@ def archive(
 
 
 @app.command()
+def planning(
+    channels: Annotated[int, typer.Option(min=50, help="Channels of the plant, each at 1 Hz.")] = 20_000,
+    days: Annotated[int, typer.Option(min=1, help="Archived days.")] = 365,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure what it takes to know where the samples of a question are in an archive of a year."""
+    from lab.bench import tables
+    from lab.bench.planning import measure
+
+    with _folder() as folder:
+        costs = measure(folder, channels, days, _print_progress)
+    shown = [tables.planned(costs)]
+    _output({"channels": channels, "days": days, "plans": [asdict(cost) for cost in costs]}, shown, as_json, file)
+
+
+@app.command()
 def questions(
     channels: Annotated[int, typer.Option(min=20, help="Channels of the day, each at 1 Hz.")] = 20_000,
     few: Annotated[int, typer.Option(min=20, help="Channels of the days before.")] = 50,

@@ -340,7 +340,7 @@ class PlantSamples(SampleSource):
         for offset, files, table in self._archives.places(hours.day):
             channels = of_day.channels(table["channel_id"].to_pylist(), meanings.of_channel)
             if places := places_of(table, channels):
-                parts.append(ArchivedDay(places, frozenset(), files, None, offset))
+                parts.append(ArchivedDay.of_files(places, frozenset(), files, None, offset))
         return Day(hours, parts, frozenset(), {})
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from core.samples import Samples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
+from history.archive.manifest import ArchivedFile
 from history.codec.row_groups import VALUES, Rows, joined_parts, samples_of
 from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
@@ -123,9 +124,25 @@ class ArchivedDay:
 
     archived: dict[int, Place]  # channels that are read in the archive only
     merged: frozenset[int]  # in the database, or in both
-    files: DayFiles
+    files: DayFiles  # without what portions do not need of the manifest
     samples: DaySamples | None  # None: there is no database
-    offset: int = 0  # of the ids of channels
+    offset: int  # of the ids of channels
+    by_path: Mapping[str, ArchivedFile]  # files of samples
+
+    @classmethod
+    def of_files(
+        cls,
+        archived: dict[int, Place],
+        merged: frozenset[int],
+        files: DayFiles,
+        samples: DaySamples | None,
+        offset: int = 0,
+    ) -> ArchivedDay:
+        """A day of all of its files."""
+        of_samples = files.manifest.of_table("samples")
+        others = tuple(file for file in of_samples if file.amendment)
+        files = replace(files, manifest=replace(files.manifest, files=others, proof=None))
+        return cls(archived, merged, files, samples, offset, {file.path: file for file in of_samples})
 
     def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
         """Day of some of the channels."""
@@ -134,10 +151,10 @@ class ArchivedDay:
 
     def stored(self, bounds: tuple[int, int]) -> FileSamples:
         """The samples within bounds (µs) that are read in the archive only."""
-        paths = {place.file for place in self.archived.values()}
-        of_samples = self.files.manifest.of_table("samples")
-        needed = tuple(file for file in of_samples if file.amendment or file.path in paths)
-        files = replace(self.files, manifest=replace(self.files.manifest, files=needed))
+        paths = dict.fromkeys(place.file for place in self.archived.values() if place.file is not None)
+        needed = tuple(self.by_path[path] for path in sorted(paths))
+        manifest = self.files.manifest
+        files = replace(self.files, manifest=replace(manifest, files=needed + manifest.files))
         places = {number - self.offset: place for number, place in self.archived.items()}
         return FileSamples(files, places, bounds, self.offset)
 

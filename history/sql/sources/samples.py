@@ -257,7 +257,7 @@ class SampleSource:
         }
         archived = {number: places[number] for number in channels if number in places and number not in merged}
         samples = DaySamples(self._reader.connection, day, files, whole_channels)
-        return ArchivedDay(archived, frozenset(merged), files, samples)
+        return ArchivedDay.of_files(archived, frozenset(merged), files, samples)
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:
