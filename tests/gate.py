@@ -17,6 +17,7 @@ _SHARE_OF_COMMITS = 0.25  # with tests of a peer that takes minutes to build; te
 _LONG_TO_BUILD = re.compile(
     r"milo|open62541|test_debian_package|machines/test_release|test_matrix|test_telegraf|in_a_bucket|\[s3\]"
 )
+_FULL_ONLY = re.compile("test_spark")  # it downloads half a gigabyte
 _SLOW_FOLDERS = {"bench", "chaos", "machines"}  # benchmarks, and whole appliances, several at a time
 _MARKERS = (
     "slow: takes more than 3 s of CPU time, as all tests in bench, chaos and machines: a tenth of them is in the gate",
@@ -56,6 +57,8 @@ def is_chosen(commit: str, nodeid: str) -> bool:
 
     Most commits have none of a peer that takes minutes to build; the others have more than a tenth.
     """
+    if _FULL_ONLY.search(nodeid):
+        return False
     peer = _LONG_TO_BUILD.search(nodeid)
     if peer is None:
         return _chance(commit, nodeid) < _SHARE

@@ -12,11 +12,6 @@ SET spark.sql.session.timeZone = UTC;
 CREATE OR REPLACE TEMPORARY VIEW manifest
 USING json OPTIONS (path '/srv/archive/manifests', multiLine true, recursiveFileLookup true);
 
-CREATE OR REPLACE TEMPORARY VIEW samples_files USING parquet OPTIONS (path '/srv/archive/samples');
-CREATE OR REPLACE TEMPORARY VIEW channels_files USING parquet OPTIONS (path '/srv/archive/channels');
-CREATE OR REPLACE TEMPORARY VIEW events_files USING parquet OPTIONS (path '/srv/archive/events');
-CREATE OR REPLACE TEMPORARY VIEW gaps_files USING parquet OPTIONS (path '/srv/archive/gaps');
-
 -- The files of all days, by their paths from the archive's root.
 CREATE OR REPLACE TEMPORARY VIEW archived_file AS
 SELECT m.plant, m.installation, m.file.path
@@ -26,12 +21,12 @@ CREATE OR REPLACE TEMPORARY VIEW samples AS
 SELECT f.plant, s.installation, s.day, s.channel_id, s.time, s.status,
        coalesce(s.unscaled, CASE WHEN s.single THEN CAST(CAST(s.scaled / s.divisor AS FLOAT) AS DOUBLE)
                                  ELSE s.scaled / s.divisor END) AS value
-FROM samples_files AS s
+FROM parquet.`/srv/archive/samples` AS s
 JOIN archived_file AS f ON f.path = regexp_extract(url_decode(s._metadata.file_path), '/(samples/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW channel AS
 SELECT f.plant, c.*
-FROM channels_files AS c
+FROM parquet.`/srv/archive/channels` AS c
 JOIN archived_file AS f ON f.path = regexp_extract(url_decode(c._metadata.file_path), '/(channels/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW samples_named AS
@@ -42,10 +37,10 @@ JOIN channel AS c ON c.installation = s.installation AND c.day = s.day AND c.cha
 
 CREATE OR REPLACE TEMPORARY VIEW event AS
 SELECT f.plant, e.*
-FROM events_files AS e
+FROM parquet.`/srv/archive/events` AS e
 JOIN archived_file AS f ON f.path = regexp_extract(url_decode(e._metadata.file_path), '/(events/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW gap AS
 SELECT f.plant, g.*
-FROM gaps_files AS g
+FROM parquet.`/srv/archive/gaps` AS g
 JOIN archived_file AS f ON f.path = regexp_extract(url_decode(g._metadata.file_path), '/(gaps/installation=.*)$', 1);

@@ -31,7 +31,7 @@ from history.standalone import UnverifiableError, read_keys, seal_problems, wron
 
 _NAME = re.compile(r"[\w.-]+")
 _MANIFEST = re.compile(rf"{MANIFESTS}/installation=([0-9a-f-]{{36}})/(\d{{4}}-\d\d-\d\d)\.json")
-_REQUESTS = 16  # manifests that are read at a time
+REQUESTS = 16  # at a time
 
 
 class _PlantOptions(Frozen):
@@ -101,7 +101,7 @@ class Plants:
 
     def read(self, days: Sequence[tuple[Plant, date]]) -> None:
         """Read and verify the manifests of days, several at a time. Raises OperationError."""
-        with ThreadPoolExecutor(_REQUESTS) as threads:
+        with ThreadPoolExecutor(REQUESTS) as threads:
             list(threads.map(lambda day: self.manifest(*day), days))
         for plant in dict.fromkeys(plant for plant, _ in days):
             self._require_order(plant)

@@ -106,3 +106,7 @@ def test_quarantine_without_a_reason_or_a_day_is_refused(arguments: str, tmp_pat
     output = run(tmp_path, {"unit/test_a.py": f"@mark.quarantine({arguments})\ndef test_flaky(): pass\n"})
     assert 'unit/test_a.py::test_flaky: quarantine has no reason or no day; legal is quarantine(reason="…"' in output
     assert "passed" not in output
+
+
+def test_what_downloads_half_a_gigabyte_is_in_no_gate() -> None:
+    assert not any(is_chosen(str(number), "tests/machines/test_spark.py::test_rows") for number in range(200))

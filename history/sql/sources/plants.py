@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from core.samples import Samples
 from core.timestamps import begin
 from history.archive.channel_table import PLACE, places_of
 from history.archive.meanings import Meanings
+from history.archive_days.plants import REQUESTS
 from history.codec.row_groups import TIME
 from history.sql.sources.portion import ArchivedDay, Day
 from history.sql.sources.samples import SAMPLES, SampleSource
@@ -39,7 +41,7 @@ _IDS = 2**31 - 1
 _EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
 _GAP_KEY = ["source_id", "channel_id", "from_time"]
 NOT_ARCHIVED = "not_archived"  # reason of a gap
-_MAX_CACHED = 2_000_000  # channels of days
+_MAX_CACHED = 10_000_000  # channels of days, of 30 bytes each
 _DAY = timedelta(days=1)
 _FOREVER = datetime.max.replace(tzinfo=UTC)  # as the database's infinity is read
 
@@ -105,6 +107,7 @@ class PlantArchives:
         self._last = None if until is None else (until - timedelta(microseconds=1)).date()
         self._size = _IDS // plants.n
         self._cached: dict[tuple[Plant, date], Any] = {}
+        self._turn = Lock()  # DuckDB's threads read at the same time
         for plant in plants.plants:
             plants.days(plant)
         plants.read([(plant, day) for plant in plants.plants for day in self._days(plant)])
@@ -131,24 +134,22 @@ class PlantArchives:
                     f"interval: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
                 )
 
-    def of_day(self, day: date) -> Iterator[tuple[int, DayFiles]]:
-        """The plants that archived a day: how far ids are moved, and its files."""
-        for plant in self._plants.plants:
-            if day in self._plants.days(plant):
-                yield self._offset(plant), self._plants.files(plant, day)
+    def tables(self, days: Iterable[date]) -> dict[tuple[Plant, date], Any]:
+        """The tables of channels (``PLACE``) of days, which are read several at a time."""
+        keys = [(plant, day) for day in days for plant in self._plants.plants if day in self._plants.days(plant)]
+        with self._turn:
+            missing = [key for key in keys if key not in self._cached]
+            if missing and sum(map(len, self._cached.values())) > _MAX_CACHED:
+                self._cached.clear()
+                missing = keys
+            with ThreadPoolExecutor(REQUESTS) as threads:
+                self._cached.update(zip(missing, threads.map(lambda key: self._places(*key), missing), strict=True))
+            return {key: self._cached[key] for key in keys}
 
     def places(self, day: date) -> Iterator[tuple[int, DayFiles, Any]]:
         """The plants that archived a day, each with the table of its channels that have samples (``PLACE``)."""
-        for plant in self._plants.plants:
-            if day not in self._plants.days(plant):
-                continue
-            files = self._plants.files(plant, day)
-            if (plant, day) not in self._cached:
-                if sum(map(len, self._cached.values())) > _MAX_CACHED:
-                    self._cached.clear()
-                table = files.channels(PLACE).filter(pc.field("samples") > 0)
-                self._cached[plant, day] = self._moved(table, plant, "channel_id")
-            yield self._offset(plant), files, self._cached[plant, day]
+        for (plant, _), table in self.tables([day]).items():
+            yield self._offset(plant), self._plants.files(plant, day), table.filter(pc.field("samples") > 0)
 
     def meanings(self, day: date) -> Meanings:
         """Names and units of all channels on a day."""
@@ -163,13 +164,13 @@ class PlantArchives:
     def channels(self) -> list[dict[str, Any]]:
         """The channels as they were on the last day that has them, ascending by id."""
         rows = dict[int, dict[str, Any]]()
+        tables = self.tables(sorted({day for _, day in self._all()}))
         for plant in self._plants.plants:
             sources, kinds = self._source_ids(plant), {row["id"]: row["kind"] for row in self.sources}
             for day in reversed(self._days(plant)):
-                files = self._plants.files(plant, day)
-                ids = files.channels(["channel_id"])["channel_id"].to_numpy() + self._offset(plant)
-                if rows.keys() >= set(ids.tolist()):
+                if rows.keys() >= {*tables[plant, day]["channel_id"].to_pylist()}:
                     continue
+                files = self._plants.files(plant, day)
                 known = set(rows)
                 for row in self._moved(files.channels(), plant, "channel_id").to_pylist():  # the last meaning counts
                     if row["channel_id"] not in known:
@@ -270,6 +271,11 @@ class PlantArchives:
             table = table.set_column(table.schema.get_field_index(name), name, moved)
         return table
 
+    def _places(self, plant: Plant, day: date) -> Any:
+        table = self._moved(self._plants.files(plant, day).channels(PLACE), plant, "channel_id")
+        paths = table["file"].dictionary_encode()  # a path has a hundred bytes, and many channels
+        return table.set_column(table.schema.get_field_index("file"), "file", paths)
+
     def _rows(self, plant: Plant, files: DayFiles, kind: Any) -> Any:
         [file] = files.manifest.of_table(kind)
         schema = _EVENTS if kind == "events" else _GAPS
@@ -333,6 +339,7 @@ class PlantSamples(SampleSource):
         hours: Sequence[Hours],
         in_database: Mapping[date, bool],
     ) -> Iterator[Day]:
+        self._archives.tables(hours_of_day.day for hours_of_day in hours)  # several at a time
         return (self._plant_day(scan, meanings_of(hours_of_day.day), hours_of_day) for hours_of_day in hours)
 
     def _plant_day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:

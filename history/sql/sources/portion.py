@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import date
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from core.samples import Samples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
-from history.archive.manifest import ArchivedFile
+from history.archive.location import Location
+from history.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest
 from history.codec.row_groups import VALUES, Rows, joined_parts, samples_of
 from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
@@ -33,10 +36,20 @@ _footers: dict[str, Any] = {}  # of files that this process has opened
 class FileSamples:
     """Samples of a day that are read in its files only."""
 
-    files: DayFiles  # no others than those that are needed
+    day: DayFiles
+    files: tuple[ArchivedFile, ...]  # those that are needed
     places: Mapping[int, Place]
     bounds: tuple[int, int]  # µs
     offset: int  # of the ids of channels, which differ between plants
+
+    def __reduce__(self) -> Any:
+        """Pickled without what is not read: a year of a large plant has millions of these."""
+        files = [(f.path, f.rows, f.bytes, f.sha256, f.amendment, f.footer_crc32) for f in self.files]
+        places = [(number, p.samples, p.file, p.first_group, p.last_group) for number, p in self.places.items()]
+        folder = self.day.folder
+        return _unpickled, (
+            self.day.location, folder.installation, folder.day, files, places, self.bounds, self.offset
+        )  # fmt: skip
 
     @property
     def channels(self) -> Iterator[int]:
@@ -46,13 +59,32 @@ class FileSamples:
     @property
     def is_amended(self) -> bool:
         """Return whether samples of a channel may be in two files."""
-        return any(file.amendment for file in self.files.manifest.files)
+        return any(file.amendment for file in self.files)
 
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
         """The samples, in the order of the files."""
-        for file in self.files.manifest.files:
-            for rows in self.files.parts(file, self.places, names, self.bounds, _footers):
+        for file in self.files:
+            for rows in self.day.parts(file, self.places, names, self.bounds, _footers):
                 yield rows.shifted(self.offset)
+
+
+def _unpickled(
+    location: Location,
+    installation: UUID,
+    day: date,
+    files: Iterable[tuple[str, int, int, str, bool, int | None]],
+    places: Iterable[tuple[int, int, str | None, int, int]],
+    bounds: tuple[int, int],
+    offset: int,
+) -> FileSamples:
+    needed = tuple(
+        ArchivedFile(path, "samples", rows, size, sha256, is_amendment, crc32)
+        for path, rows, size, sha256, is_amendment, crc32 in files
+    )
+    manifest = Manifest(FORMAT, "", str(installation), str(day), 0, 0, 0, "", 0, 0, needed)
+    of_day = DayFiles(location, DayFolder(installation, day), manifest)
+    places_by_channel = {number: Place(n, file, first, last) for number, n, file, first, last in places}
+    return FileSamples(of_day, needed, places_by_channel, bounds, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +156,11 @@ class ArchivedDay:
 
     archived: dict[int, Place]  # channels that are read in the archive only
     merged: frozenset[int]  # in the database, or in both
-    files: DayFiles  # without what portions do not need of the manifest
+    files: DayFiles
     samples: DaySamples | None  # None: there is no database
     offset: int  # of the ids of channels
-    by_path: Mapping[str, ArchivedFile]  # files of samples
+    by_path: Mapping[str, ArchivedFile]  # files of samples but amendments
+    amendments: tuple[ArchivedFile, ...]
 
     @classmethod
     def of_files(
@@ -140,23 +173,24 @@ class ArchivedDay:
     ) -> ArchivedDay:
         """A day of all of its files."""
         of_samples = files.manifest.of_table("samples")
-        others = tuple(file for file in of_samples if file.amendment)
-        files = replace(files, manifest=replace(files.manifest, files=others, proof=None))
-        return cls(archived, merged, files, samples, offset, {file.path: file for file in of_samples})
+        by_path = {file.path: file for file in of_samples if not file.amendment}
+        amendments = tuple(file for file in of_samples if file.amendment)
+        return cls(archived, merged, files, samples, offset, by_path, amendments)
 
     def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
         """Day of some of the channels."""
         archived = {number: self.archived[number] for number in channels if number in self.archived}
-        return replace(self, archived=archived, merged=self.merged & channels)
+        merged, unchanged = self.merged & channels, (self.offset, self.by_path, self.amendments)
+        return ArchivedDay(archived, merged, self.files, self.samples, *unchanged)
 
     def stored(self, bounds: tuple[int, int]) -> FileSamples:
         """The samples within bounds (µs) that are read in the archive only."""
-        paths = dict.fromkeys(place.file for place in self.archived.values() if place.file is not None)
-        needed = tuple(self.by_path[path] for path in sorted(paths))
-        manifest = self.files.manifest
-        files = replace(self.files, manifest=replace(manifest, files=needed + manifest.files))
-        places = {number - self.offset: place for number, place in self.archived.items()}
-        return FileSamples(files, places, bounds, self.offset)
+        paths = {place.file for place in self.archived.values() if place.file is not None}
+        files = (*(self.by_path[path] for path in sorted(paths)), *self.amendments)
+        places = self.archived
+        if self.offset:
+            places = {number - self.offset: place for number, place in places.items()}
+        return FileSamples(self.files, files, places, bounds, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +204,8 @@ class Day:
 
     def of_channels(self, channels: frozenset[int]) -> Day:
         """Day of some of the channels."""
-        return replace(self, parts=[day.of_channels(channels) for day in self.parts], live=self.live & channels)
+        parts = [day.of_channels(channels) for day in self.parts]
+        return Day(self.hours, parts, self.live & channels, self.dropped)
 
     def sizes(self) -> Counter[int]:
         """Approximate number of samples of each channel."""

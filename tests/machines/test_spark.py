@@ -1,4 +1,7 @@
-"""Spark SQL reads the archive by the documented views: the rows are those of ``plantlog sql``."""
+"""Spark SQL reads the archive by the documented views: the rows are those of ``plantlog sql``.
+
+Spark is half a gigabyte: the gate never chooses this test (tests/gate.py).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ import pytest
 from core.paths import CHECKOUT
 from history.sql.session import opened
 from tests import peer_builds
-from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.archive_maintenance import Maintained, plant
 from tests.integration.history.sql.asking import LIMITS, archived_and_dropped
 
+__all__ = ["plant"]  # a fixture
 _VIEWS = CHECKOUT / "history" / "archive" / "spark.sql"
 _QUERIES = {  # of Spark, and of plantlog sql, in which status is signed
     "SELECT channel_id, time, value, CAST(status AS BIGINT) AS status FROM samples": (
@@ -46,6 +50,7 @@ def _comparable(value: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # Spark is downloaded at first
 async def test_spark_has_the_rows_of_sql(plant: Maintained, tmp_path: Path) -> None:
     await archived_and_dropped(plant)
     archive, views, folder = plant.site.folder, tmp_path / "views.sql", tmp_path / "rows"
