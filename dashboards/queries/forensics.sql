@@ -92,10 +92,10 @@ LIMIT 200;
 -- name: stuck
 SELECT s.channel AS "Channel", unit_of(s.channel) AS path,
        s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "Unit of measure",
-       s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Moving beside",
+       s.times_limit AS "× limit", s.at_range_limit AS "At range limit", s.moving_beside AS "Moving beside",
        s.note AS "Note"
 FROM answer AS s
-ORDER BY s.times_usual DESC NULLS LAST
+ORDER BY s.times_limit DESC NULLS LAST
 LIMIT 100;
 
 -- name: replayed

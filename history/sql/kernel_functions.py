@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -79,15 +79,15 @@ class KernelFunctions:
         for function, arguments, kind in (
             (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
             (self.value_runs, [ids, *[number] * 3], RUNS),
-            (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
-            (self.usual_run_lengths, [ids, *[number] * 2], _RUN_LENGTHS),
+            (self.value_steps, [ids, duckdb.list_type(number), *[number] * 3, "DOUBLE"], STEPS),
+            (self.longest_runs, [ids, *[number] * 2, "DOUBLE"], _RUN_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, "INTEGER"], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
             (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
             (self.lagged_correlations, [channels, channels, *[number] * 4, "INTEGER"], CORRELATIONS),
-            (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
+            (self.far_samples, [channels, duckdb.list_type(number), *[number] * 4, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
             (self.differences_of, [*unit_arguments, number], DIFFERENCES),
@@ -120,13 +120,20 @@ class KernelFunctions:
         kernel = Runs(least)
         return kernel.joined(self._source.results(channels, within, kernel.compute_parts, in_parts=True))
 
-    def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
-        """Large and rare steps (kernels/steps.py). ``channels``: None: all."""
-        return listed(STEPS, self._source.results(channels, (since, until), by_portion(Steps(few, jump).compute)))
+    def value_steps(
+        self, channels: list[int] | None, before: list[int], since: int, until: int, few: int, false_alarms: float
+    ) -> Any:
+        """Large and rare steps (kernels/steps.py). ``channels``: None: all; ``before``: a reference."""
+        kernel, within = (
+            Steps(few, (before[0], before[1]), false_alarms),
+            (min(before[0], since), max(before[1], until)),
+        )
+        return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute)))
 
-    def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
-        """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
-        return listed(_RUN_LENGTHS, self._source.results(channels, (since, until), by_portion(runs.usual_lengths)))
+    def longest_runs(self, channels: list[int], since: int, until: int, false_alarms: float) -> Any:
+        """Time that a value is rarely kept for longer, by a reference with since <= time < until (kernels/runs.py)."""
+        kernel = partial(runs.longest, false_alarms=false_alarms)
+        return listed(_RUN_LENGTHS, self._source.results(channels, (since, until), by_portion(kernel)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Pauses that are longer than usual (kernels/intervals.py), of samples with since <= time < until (µs)."""
@@ -200,11 +207,20 @@ class KernelFunctions:
         return listed(CORRELATIONS, self._results(channels, (first, until), kernel.compute_parts))
 
     def far_samples(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
+        self,
+        channels: list[ChannelFields],
+        before: list[int],
+        since: int,
+        until: int,
+        short: int,
+        long: int,
+        false_alarms: float,
     ) -> Any:
-        """Samples far from what was usual before since (kernels/excursions.py)."""
-        kernel = Excursions(spans(channels), since, sigmas, short, long)
-        return listed(FAR_OFF, self._results(channels, (first, until), by_portion(kernel.compute)))
+        """Samples and means that are farther off than in a reference, ``before`` (kernels/excursions.py)."""
+        begin, end = before
+        kernel = Excursions(spans(channels), (begin, end), (since, until), short, long, false_alarms)
+        within = min(begin, since), max(end, until)
+        return listed(FAR_OFF, self._results(channels, within, by_portion(kernel.compute)))
 
     def changes_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float

@@ -149,11 +149,11 @@ CREATE MACRO runs_of(ids, since, until, least) AS TABLE
 SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 
 -- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel
--- that has few at most; of the others those that are jumps: of more than jump times what 90 % of the channel's steps
--- have at most, unless the step before was so far, too. steps counts all of the channel's.
-CREATE MACRO steps_of(patterns, since, until, few, jump) AS TABLE
-SELECT unnest(value_steps(channel_ids(patterns), epoch_us(since), epoch_us(until), few::BIGINT, jump::DOUBLE),
-              recursive := true);
+-- that has few at most; of the others those that are jumps: larger than what is exceeded once in false_alarms by steps
+-- of the reference, unless the step before was so, too. steps counts all of the channel's.
+CREATE MACRO steps_of(patterns, reference, since, until, few, false_alarms) AS TABLE
+SELECT unnest(value_steps(channel_ids(patterns), list_transform(reference, lambda bound: epoch_us(bound)),
+                          epoch_us(since), epoch_us(until), few::BIGINT, epoch_us(false_alarms)::DOUBLE), recursive := true);
 
 -- Gaps, without the regular ones of a device that answers more slowly than it is polled: a poll_missed that adjoins
 -- another one, where there are five of those, and that is at most three times as long as their median.
@@ -248,6 +248,15 @@ SELECT c.channel_id, c.name, c.kind,
 FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
+
+-- First moves of channels from since on (verdict 0), and what is said about each channel (verdict_text).
+CREATE MACRO moves_of(patterns, reference, since, until, step, false_alarms, sigmas) AS TABLE
+SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since), epoch_us(until),
+                          epoch_us(step), epoch_us(INTERVAL '1 hour'), epoch_us(false_alarms)::DOUBLE, sigmas),
+              recursive := true)
+FROM (SELECT list(g.fields) AS fields
+      FROM channels_with_gaps(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g
+      HAVING count(*) > 0) AS a;
 
 -- Decreases of counters that are no wrap: the samples before and after.
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE

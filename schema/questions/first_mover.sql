@@ -21,14 +21,8 @@
 -- Portions: channel
 -- Cost: one pass over the samples from the reference to until.
 -- Example: plantlog ask first_mover --from 2026-03-09T10:00Z --to 2026-03-09T10:30Z --limit 10
-WITH moves AS (
-    SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since),
-                              epoch_us(until), epoch_us(step), epoch_us(INTERVAL '1 hour'),
-                              epoch_us(false_alarms)::DOUBLE, sigmas),
-                  recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g
-          HAVING count(*) > 0) AS a
+WITH moves AS MATERIALIZED (
+    SELECT m.* FROM moves_of(channels, reference, since, until, step, false_alarms, sigmas) AS m
 )
 SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.mean THEN 'up' ELSE 'down' END AS direction,
        m.mean AS usual, m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit,

@@ -9,7 +9,7 @@
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns [NULL: all]
---   hold      interval     minimum average time for which a value is held [NULL: 1 min, 10 sampling intervals]
+--   hold      interval     least mean time that a value is held [NULL: 10 sampling intervals, a 100th of the interval]
 --   lookback  interval     how far before since to look for the earlier value [NULL: 1 h, 300 sampling intervals]
 -- Reads from: since - lookback
 -- Portions: channel

@@ -1,8 +1,9 @@
 -- stuck_sensors: which sensors kept one value for much longer than usual
 --
 -- Works for channels that repeat equal values and for those that report only changes, where a stuck sensor is silent.
--- Not listed: channels with few changes (such as set points), silence in a recorded gap, and a value that lasts less
--- than three times as long as the longest one before since (such as a machine that runs at one speed for a long time).
+-- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, among
+-- them those of a machine that runs at one speed for a long time. times_limit says how long it was, in limits.
+-- Not listed: channels with fewer than 40 changes in the reference (such as set points), and silence in a recorded gap.
 -- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 --
@@ -10,16 +11,15 @@
 -- moving_beside counts the other channels of the unit that changed meanwhile.
 --
 -- Parameters
---   since     timestamptz  from this moment on
---   until     timestamptz  before this moment
---   channels  text[]       names or patterns [NULL: all analog ones]
---   hold      interval     minimum time at one value [NULL: 1 min, 10 sampling intervals]
---   factor    float8       minimum multiple of the usual longest time between changes (95th percentile) [20]
---   lookback  interval     time before since from which usual behaviour is learned [NULL: 1 h, 300 sampling intervals]
--- Reads from: since - lookback
--- Judges: analog channels
+--   since         timestamptz  from this moment on
+--   until         timestamptz  before this moment
+--   channels      text[]       names or patterns [NULL: all analog ones]
+--   hold          interval     minimum time at one value [NULL: 10 sampling intervals]
+--   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
+-- Reads from: reference
 -- Portions: unit
--- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s per million samples.
+-- Cost: one pass over the channels' samples from the reference to until, sorted by time: 1 s per million samples.
 -- Example: plantlog ask stuck_sensors --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 WITH
 selected AS (
@@ -27,11 +27,10 @@ selected AS (
     FROM channels_like(channels) AS c
     WHERE c.kind = 'analog'
 ),
--- Values that were held for long, and the first and the last one of each channel. What was held before counts from a
--- third on.
+-- Values that were held for long, and the first and the last one of each channel.
 runs AS MATERIALIZED (
-    SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
-    FROM runs_of(channel_ids(channels), since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
+    SELECT r.channel_id, r.value, r.from_time, r.next_time
+    FROM runs_of(channel_ids(channels), least(reference[1], since), until, hold) AS r
 ),
 long_runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, sel.ends) AS to_time
@@ -43,32 +42,21 @@ long_runs AS MATERIALIZED (
                         AND g.from_time < coalesce(r.next_time, sel.ends)
                         AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
--- Few sensors change often and were held for long. Only of these it matters what is usual.
-run_lengths AS (
-    SELECT unnest(usual_run_lengths(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
-    FROM (SELECT list(r.channel_id) AS channels
-          FROM runs AS r
-          WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM long_runs AS l)
-          HAVING count(*) > 0) AS l
-),
-usual_lengths AS (
-    SELECT r.channel_id, r.seconds AS usual, b.longest_before
-    FROM run_lengths AS r
-    LEFT JOIN (SELECT r.channel_id, max(r.next_time - r.from_time) AS longest_before
-               FROM runs AS r
-               WHERE r.next_time < since
-               GROUP BY r.channel_id) AS b ON b.channel_id = r.channel_id
+-- Few sensors were held for long. Only of these it matters what is usual.
+limits AS MATERIALIZED (
+    SELECT unnest(longest_runs(l.channels, epoch_us(reference[1]), epoch_us(reference[2]),
+                               epoch_us(false_alarms)::DOUBLE), recursive := true)
+    FROM (SELECT list(DISTINCT l.channel_id) AS channels FROM long_runs AS l HAVING count(*) > 0) AS l
 ),
 unusual_runs AS MATERIALIZED (
-    SELECT l.*, epoch(l.to_time - l.from_time) / greatest(h.usual, 1e-6) AS times
+    SELECT l.*, epoch(l.to_time - l.from_time) / h.seconds AS times
     FROM long_runs AS l
-    JOIN usual_lengths AS h ON h.channel_id = l.channel_id
-    WHERE epoch(l.to_time - l.from_time) >= factor * h.usual
-      AND (h.longest_before IS NULL OR l.to_time - l.from_time >= 3 * h.longest_before)
+    JOIN limits AS h ON h.channel_id = l.channel_id
+    WHERE epoch(l.to_time - l.from_time) > h.seconds
 ),
 -- A pushed channel that was silent for longer than usual may have had any value meanwhile.
 pushed AS (
-    SELECT unnest(pauses(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
+    SELECT unnest(pauses(l.channels, epoch_us(least(reference[1], since)), epoch_us(until)), recursive := true)
     FROM (SELECT list(DISTINCT l.channel_id) AS channels
           FROM unusual_runs AS l
           JOIN described_channel AS c ON c.channel_id = l.channel_id
@@ -119,13 +107,25 @@ moving_neighbours AS (
     GROUP BY o.channel_id, o.from_time
 )
 SELECT sel.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value,
-       unit_at(s.channel_id, s.from_time, patterns := channels) AS unit, s.times AS times_usual,
+       unit_at(s.channel_id, s.from_time, patterns := channels) AS unit, s.times AS times_limit,
        coalesce(s.value <= sel.low OR s.value >= sel.high, false) AS at_range_limit,
-       coalesce(b.moving, 0) AS moving_beside, s.note
+       coalesce(b.moving, 0) AS moving_beside, s.note, NULL AS verdict
 FROM stuck AS s
 JOIN selected AS sel ON sel.channel_id = s.channel_id
-LEFT JOIN moving_neighbours AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
+LEFT JOIN moving_neighbours AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time
+UNION ALL
+-- Who was not held for long is not stuck, whatever the reference says.
+SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       CASE WHEN c.kind <> 'analog' THEN 'not judged, not analog'
+            WHEN r.channel_id IS NULL THEN verdict_text(NULL)
+            WHEN l.channel_id IS NULL OR h.channel_id IS NOT NULL THEN verdict_text(1)
+            ELSE 'not judged, fewer than 40 changes in the reference' END
+FROM channels_like(channels) AS c
+LEFT JOIN (SELECT DISTINCT r.channel_id FROM runs AS r) AS r ON r.channel_id = c.channel_id
+LEFT JOIN (SELECT DISTINCT l.channel_id FROM long_runs AS l) AS l ON l.channel_id = c.channel_id
+LEFT JOIN limits AS h ON h.channel_id = c.channel_id;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
-ORDER BY at_range_limit, times_usual DESC, channel, stuck_from;
+WHERE verdict IS NULL
+ORDER BY at_range_limit, times_limit DESC, channel, stuck_from;

@@ -1,20 +1,22 @@
 -- timeline: what happened around a point in time, in chronological order
 --
--- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps much
--- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts
--- of a channel are one line. "seconds" is the time after "instant": positive: later, negative: earlier.
+-- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps
+-- larger than the channel's steps are by chance, when a channel left its usual course without a jump ("move", as
+-- first_mover has it), and counters that run backwards ("reset"). More than "busy" texts or conflicts of a channel are
+-- one line. What is chance is learned from the reference. "seconds" is the time after "instant": negative: earlier.
 --
 -- Parameters
---   since     timestamptz  from this moment on
---   until     timestamptz  before this moment
---   channels  text[]       names or patterns [NULL: all]
---   instant   timestamptz  reference of the column "seconds" [NULL: the middle]
---   jump      float8       a jump is at least this many times the 90th percentile of the channel's steps [10]
---   busy      int          leave out states that change more often than this, including lookback [20]
---   lookback  interval     time before since from which usual steps are learned [NULL: 15 min, 300 sampling intervals]
--- Reads from: since - lookback
+--   since         timestamptz  from this moment on
+--   until         timestamptz  before this moment
+--   channels      text[]       names or patterns [NULL: all]
+--   instant       timestamptz  reference of the column "seconds" [NULL: the middle]
+--   busy          int          leave out states that change more often than this, including the reference [20]
+--   step          interval     length of the shortest mean of a move [NULL: the sampling interval]
+--   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   false_alarms  interval     mean time between false jumps of all channels together [NULL: 20 times the interval]
+-- Reads from: reference
 -- Portions: channel
--- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 3 s per million samples.
+-- Cost: one pass over the channels' samples from the reference to until, twice: 4 s per million samples.
 -- Example: plantlog ask timeline --from 2026-03-09T10:00Z --to 2026-03-09T10:10Z --channel 'tankfarm/*'
 WITH
 selected AS (
@@ -63,7 +65,7 @@ gaps AS (
            OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM sources AS o)))
 ),
 changes AS MATERIALIZED (
-    SELECT * FROM steps_of(channels, since - lookback, until, greatest(busy, 3), jump) AS s
+    SELECT * FROM steps_of(channels, reference, since, until, greatest(busy, 3), false_alarms) AS s
 ),
 qualities AS (
     SELECT c.channel_id, c.time, 'quality' AS what,
@@ -71,7 +73,7 @@ qualities AS (
     FROM changes AS c
     WHERE quality(c.status) <> quality(c.old_status)
 ),
-moves AS (
+value_changes AS MATERIALIZED (
     SELECT c.channel_id, c.time,
            CASE WHEN sel.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
            rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
@@ -85,7 +87,23 @@ moves AS (
     SELECT d.channel_id, d.time, 'reset',
            rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' '
            || unit_at(d.channel_id, d.time, patterns := channels)
-    FROM counter_decreases(channels, since - lookback, until) AS d
+    FROM counter_decreases(channels, least(reference[1], since), until) AS d
+),
+moves AS MATERIALIZED (
+    SELECT m.*
+    FROM moves_of(channels, reference, since, until, step, false_alarms, 0) AS m
+    JOIN selected AS sel ON sel.channel_id = m.channel_id
+    WHERE sel.kind = 'analog'
+),
+-- Of a channel that has jumped by then, the jump says it.
+moves_alone AS (
+    SELECT m.channel_id, m.time, 'move' AS what,
+           rounded_text(m.mean) || ' → ' || rounded_text(m.value) || ' '
+           || unit_at(m.channel_id, m.time, patterns := channels) AS detail
+    FROM moves AS m
+    WHERE m.verdict = 0
+      AND NOT EXISTS (FROM value_changes AS v
+                      WHERE v.channel_id = m.channel_id AND v.time >= since AND v.time <= m.time + 3 * step)
 ),
 lines AS (
     SELECT e.time, e.id, e.what, e.channel, e.detail FROM events AS e
@@ -93,15 +111,21 @@ lines AS (
     SELECT g.time, g.id, g.what, g.channel, g.detail FROM gaps AS g
     UNION ALL
     SELECT m.time, NULL, m.what, sel.name, rtrim(m.detail)
-    FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
+    FROM (SELECT * FROM qualities UNION ALL SELECT * FROM value_changes UNION ALL SELECT * FROM moves_alone) AS m
     JOIN selected AS sel ON sel.channel_id = m.channel_id
 )
 SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what,
-       l.channel, l.detail, l.id
+       l.channel, l.detail, l.id, NULL AS verdict
 FROM lines AS l
-WHERE l.time >= since;
+WHERE l.time >= since AND l.time < until
+UNION ALL
+SELECT NULL, NULL, NULL, sel.name, NULL, NULL, verdict_text(m.verdict)
+FROM selected AS sel
+LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS m ON m.channel_id = sel.channel_id
+WHERE sel.kind = 'analog';
 
 -- What concerns a whole source is found with each of its channels.
 SELECT DISTINCT ON (time, channel, what, detail, id) time, seconds, what, channel, detail
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY time, channel, what, detail, id;

@@ -28,6 +28,7 @@ from history.sql.kernels.reference import (
     WIDTHS,
     deviations,
     reach,
+    smallest,
     smoothed,
     usual,
 )
@@ -107,9 +108,7 @@ class Movers:
             verdict = SHORT_REFERENCE
         else:
             mean = float(value[usual_rows].mean())
-            # Less than a thousandth of the range is no move.
-            floor = max(self.spans.get(channel, abs(mean)) * 1e-3, 1e-9)
-            verdict, moves = self._moves(course, first, usual_rows, floor)
+            verdict, moves = self._moves(course, first, usual_rows, smallest(mean, self.spans.get(channel)))
             begin, end = self.reference
             if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING

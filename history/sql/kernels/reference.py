@@ -52,6 +52,16 @@ def reach(width: int) -> int:
     return width + _before(width)
 
 
+def widest(n: int, width: int) -> int:
+    """The largest width up to ``width`` that a reference of ``n`` values suffices for; 0: none."""
+    return next((one for one in range(width, 0, -1) if n >= _REACHES * reach(one)), 0)
+
+
+def smallest(mean: float, span: float | None) -> float:
+    """Size of deviations that count at least: a thousandth of the range, without one of the mean."""
+    return max((abs(mean) if span is None else span) * 1e-3, 1e-9)
+
+
 def smoothed(values: Float64s) -> Float64s:
     """Medians of three: single outliers are gone, steps stay where they are."""
     smooth = values.copy()

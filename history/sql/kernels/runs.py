@@ -12,8 +12,8 @@ import pyarrow as pa
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, good_samples
+from history.sql.kernels.reference import usual
 
-_USUAL_SHARE = 0.95  # of the values of a channel are held no longer than what is usual
 RUNS = pa.struct(
     [
         ("channel_id", pa.int32()),
@@ -142,16 +142,18 @@ def _batch(rows: _Rows) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
-def usual_lengths(samples: Samples) -> Columns:
-    """Time (s) after which 95 % of a channel's values were followed by another one; the last value does not count.
+def longest(samples: Samples, false_alarms: float) -> Columns:
+    """Time (s) that a value of a channel is kept for longer than once in ``false_alarms`` (µs); the last one does not
+    count. Channels that change too rarely to know it are left out (kernels/reference.py).
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """
     channel, time, value = good_samples(samples)
     starts = _positions((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
-    channel, time = channel[starts], time[starts]
-    several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]
-    return {
-        "channel_id": np.array([channel[rows.start] for rows in several], np.int32),
-        "seconds": np.array([np.quantile(np.diff(time[rows]) / 1e6, _USUAL_SHARE) for rows in several]),
+    limits = {
+        int(channel[starts[rows.start]]): usual(lengths, false_alarms / max(float(lengths.mean()), 1.0)).limit
+        for rows in segments(channel[starts])
+        if len(lengths := np.diff(time[starts[rows]]).astype(np.float64))
     }
+    known = {number: limit for number, limit in limits.items() if np.isfinite(limit)}
+    return {"channel_id": np.array(list(known), np.int32), "seconds": np.array(list(known.values())) / 1e6}

@@ -5,18 +5,17 @@ What is far depends on all steps of a channel. To have DuckDB compare each with 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from core.batch import Float64s
+from core.batch import Float64s, Int64s
 from core.counters import wraps
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, good_samples, good_values, joined
+from history.sql.kernels.reference import usual
 
 STEPS = pa.struct(
     [
@@ -27,22 +26,23 @@ STEPS = pa.struct(
         ("old_status", pa.int32()),
         ("status", pa.int32()),
         ("is_step", pa.bool_()),  # another value, and both are good
-        ("is_jump", pa.bool_()),  # a far step, and the one before was none
+        ("is_jump", pa.bool_()),  # farther than by chance, and the step before was not
         ("steps", pa.int64()),  # of the channel
     ]
 )
-_USUAL_SHARE = 0.9  # of the steps of a channel are no longer than what is usual
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Changes of quality, and steps.
 
-    All steps of a channel that has ``few`` at most; of the others, those of more than ``jump`` times the usual.
+    All steps of a channel that has ``few`` at most; of the others, those that are larger than they are by chance, by a
+    reference (kernels/reference.py).
     """
 
     few: int
-    jump: float
+    reference: tuple[int, int]  # µs
+    false_alarms: float  # µs, of a channel: mean time between them
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of STEPS, of all samples of some channels, by channel and time."""
@@ -53,7 +53,7 @@ class Steps:
         good = good_values(value, status)[1]
         is_step = good[1:] & good[:-1] & (value[1:] != value[:-1])
         steps = np.flatnonzero(is_step) + 1
-        far = _are_far(np.abs(value[steps] - value[steps - 1]), self.jump)
+        far = np.abs(value[steps] - value[steps - 1]) > self._limit(samples.time[good], value[good])
         jumps = steps[1:][far[1:] & ~far[:-1]]
         quality = np.minimum((status >> 30) & 3, 2)  # two numbers mean Bad
         rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, steps if len(steps) <= self.few else jumps)
@@ -69,16 +69,14 @@ class Steps:
             "steps": np.full(len(rows), len(steps)),
         }
 
-
-def _are_far(size: Float64s, jump: float) -> NDArray[np.bool_]:
-    """Mask of the steps of more than ``jump`` times the usual, as percentile_cont has it."""
-    if not len(size):
-        return np.empty(0, np.bool_)
-    rank = _USUAL_SHARE * (len(size) - 1)
-    low, high = math.floor(rank), math.ceil(rank)
-    ordered = np.partition(size, (low, high))
-    far: NDArray[np.bool_] = size > jump * (ordered[low] + (ordered[high] - ordered[low]) * (rank - low))
-    return far
+    def _limit(self, time: Int64s, value: Float64s) -> float:
+        """The size of steps that is exceeded once in ``false_alarms``. ``time``, ``value``: of good samples."""
+        rows = slice(*np.searchsorted(time, self.reference).tolist())
+        steps = np.diff(value[rows])
+        if not len(steps):
+            return np.inf
+        distance = float(time[rows][-1] - time[rows][0]) / len(steps)
+        return usual(steps, self.false_alarms / max(distance, 1.0)).limit
 
 
 DECREASES = pa.struct(

@@ -1,94 +1,90 @@
-"""Excursions equal those of a loop over bins."""
+"""Excursions: what is far on which scale, placed at samples, and which channels can't be judged."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from statistics import fmean, median, pvariance
-
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.kernels.excursions import Excursions
+from history.sql.kernels.reference import FAULTY, JUDGED, NO_SAMPLES, SHORT_REFERENCE
 from tests.unit.history.sql_samples import columns
 
-BAD = 0x80000000
-_VALUES = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.2317, 0.2571, -0.1413, 7.03, 1e-60, 1e60, float("nan")])
-_SAMPLES = st.dictionaries(
-    st.integers(-60, 60), st.tuples(_VALUES, st.sampled_from([0, 0, 0, 0, BAD])), min_size=10, max_size=121
-) | st.lists(st.tuples(_VALUES, st.just(0)), min_size=121, max_size=121).map(lambda of: dict(enumerate(of, -60)))
-Rows = list[tuple[int, int, float, float, bool]]  # scale, time, value, spread, whether it is known
+_SINCE, _UNTIL = 3600, 4800
+_AT = np.arange(_UNTIL)
+Rows = list[tuple[int, int, int, float, float]]  # channel, scale, time, value, times of the limit
 
 
-def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | None) -> Rows:
-    bins = defaultdict[tuple[int, int], list[tuple[int, float]]](list)
-    for time, value in good:
-        bins[time // wanted.short * wanted.short, time // wanted.long * wanted.long].append((time, value))
-    means = {key: fmean(value for _, value in of) for key, of in bins.items()}
-    long_means = {
-        long: fmean(mean for (_, one), mean in means.items() if one == long)
-        for long in sorted({key[1] for key in bins})
-    }
-    before = [value for time, value in good if time < 0]
-    if not before:
-        return []
-    whole = 0.0 if min(before) == max(before) else math.sqrt(pvariance(before))
-    rounding = max(abs(value) for _, value in good) * 2**-52
-    middles = {key: median(value for _, value in of) for key, of in bins.items()}
-    off = [(time, value - middles[key]) for key, of in bins.items() for time, value in of]
-    base = fmean(mean for long, mean in long_means.items() if long < 0)
-    scales = [
-        off,
-        [(short, mean - long_means[long]) for (short, long), mean in means.items()],
-        [(long, mean - base) for long, mean in long_means.items()],
-    ]
-    computed = []
-    for scale, (values, least, sigmas) in enumerate(
-        zip(scales, (0.0, whole / 4, whole / 2), (1.0, 1.0, 0.5), strict=True)
-    ):
-        usual = [value for time, value in values if time < 0]
-        if len(usual) < 6:
-            continue
-        spread = max(math.sqrt(fmean(value * value for value in usual)), least, (span or 0.0) * 1e-4)
-        is_known = spread > max(1e6 * rounding, 1e-12)
-        spread = max(spread, rounding, 1e-12)
-        limit = max(wanted.sigmas * sigmas * spread, 1.5 * max(abs(value) for value in usual))
-        computed += [
-            (scale, time, value, spread, is_known) for time, value in values if time >= 0 and abs(value) > limit
-        ]
-    return computed
+def excursions(*values: Float64s, step: int = 1, reference: int = _SINCE) -> tuple[Rows, list[int]]:
+    """Rows, and the verdicts. ``values``: of channels, one each step (µs); ``reference``: steps before since."""
+    within = _SINCE * step, _UNTIL * step
+    kernel = Excursions(
+        {}, (within[0] - reference * step, within[0]), within, 3 * step, 60 * step, 20.0 * _UNTIL * step
+    )
+    samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
+    result = kernel.compute(columns(samples))
+    names = ("channel_id", "scale", "time", "value", "times")
+    rows = list(zip(*(result[name].tolist() for name in names), strict=True))
+    verdicts = result["verdict"].tolist()
+    return (
+        [row for row, verdict in zip(rows, verdicts, strict=True) if not verdict],
+        [verdict for verdict in verdicts if verdict],
+    )
 
 
-@given(
-    st.lists(st.tuples(_SAMPLES, st.sampled_from([None, 10.0])), max_size=3),
-    st.sampled_from([(4, 12), (3, 10), (5, 7), (1, 60)]),
-    st.sampled_from([1.0, 3.0]),
-)
-def test_what_is_far_off(
-    channels: list[tuple[dict[int, tuple[float, int]], float | None]], steps: tuple[int, int], sigmas: float
-) -> None:
-    spans = {number: span for number, (_, span) in enumerate(channels) if span is not None}
-    wanted = Excursions(spans, 0, sigmas, *steps)
-    samples = [(number, time, *of[time]) for number, (of, _) in enumerate(channels) for time in sorted(of)]
-    computed = wanted.compute(columns(samples))
-    names = ("channel_id", "scale", "time", "value", "spread", "is_known")
-    rows = list(zip(*(computed[name].tolist() for name in names), strict=True))
-    every = []
-    for number, (of, span) in enumerate(channels):
-        good = [
-            (time, 0.0 if abs(value) < 1e-50 else value)
-            for time, (value, status) in sorted(of.items())
-            if not status & BAD and abs(value) < 1e50
-        ]
-        every += [(number, *row) for row in expected(good, wanted, span)]
-    assert [row[:3] for row in rows] == [row[:3] for row in every]
-    for row, one in zip(rows, every, strict=True):
-        assert row[3:] == pytest.approx(one[3:], rel=1e-6, abs=1e-9)
+def noise(seed: int) -> Float64s:
+    return np.random.default_rng(seed).normal(50, 1, _UNTIL)
+
+
+@pytest.mark.parametrize("step", [1, 100_000, 180_000_000])  # µs: the same at 10 Hz as at 3 minutes
+def test_each_scale_shows_what_is_on_it(step: int) -> None:
+    spike, swing = noise(1) + 20 * (_AT == 4000), noise(2) + 10 * np.sin(_AT / 10) * (_AT >= 4200)
+    drift = noise(3) + 0.02 * np.maximum(0, _AT - 3900)
+    rows, verdicts = excursions(spike, swing, drift, noise(4), step=step)
+    assert verdicts == [JUDGED] * 4
+    scales = [{scale for channel, scale, *_ in rows if channel == number} for number in range(4)]
+    assert scales[3] == set()
+    assert 0 in scales[0] <= {0, 1}  # the mean of three samples is far, too
+    assert 1 in scales[1]
+    assert scales[2] == {2}
+    [(_, _, time, value, times)] = [row for row in rows if row[:2] == (0, 0)]
+    assert (time, round(value / 20)) == (4000 * step, 1)
+    assert times > 1
+    assert min(time for channel, scale, time, *_ in rows if (channel, scale) == (1, 1)) >= 4197 * step
+
+
+def test_step_is_placed_where_it_is() -> None:
+    rows, _ = excursions(noise(1) + 3 * (_AT >= 4002))
+    first = {scale: min(time for _, of, time, *_ in rows if of == scale) for _, scale, *_ in rows}
+    assert abs(first[2] - 4002) <= 6
+
+
+def test_habits_are_no_excursions() -> None:
+    assert excursions(noise(1) + 30 * (_AT % 40 == 0), noise(2) + 20 * (_AT % 400 < 60))[0] == []
+
+
+def test_faults_in_the_reference_are_left_out_and_said() -> None:
+    valve = sum(((begin <= _AT) & (begin + 300 > _AT)).astype(float) for begin in (900, 2400, 3900))
+    rows, verdicts = excursions(noise(1) - 10.0 * valve)
+    assert verdicts == [FAULTY]
+    assert abs(min(time for _, scale, time, *_ in rows if scale == 2) - 3900) <= 6
+
+
+def test_constant_channel_has_no_score() -> None:
+    rows, verdicts = excursions(np.full(_UNTIL, 7.0), np.where(_AT == 4000, 46.0, 40.0))
+    assert {row[0] for row in rows} == {1}
+    assert rows[0][:3] == (1, 0, 4000)
+    assert all(np.isnan(row[4]) for row in rows)
+    assert verdicts == [JUDGED, JUDGED]
+
+
+def test_what_can_not_be_judged_is_said() -> None:
+    assert excursions(noise(1), reference=30) == ([], [SHORT_REFERENCE])
+    assert excursions(noise(1)[:_SINCE]) == ([], [NO_SAMPLES])
 
 
 @pytest.mark.parametrize("name", ["short", "long"])
 def test_bins_have_a_length(name: str) -> None:
     with pytest.raises(OperationError, match=f"{name}: found 0 µs; legal: more than 0"):
-        Excursions({}, 0, 8.0, **{"short": 1, "long": 1, name: 0})
+        Excursions({}, (0, 1), (1, 2), **{"short": 1, "long": 1, name: 0}, false_alarms=1.0)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain, groupby, pairwise
-from statistics import quantiles
+from itertools import chain, groupby
 
+import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.kernels.runs import Runs, steady_channels, usual_lengths
+from history.sql.kernels.runs import Runs, longest, steady_channels
 from tests.unit.history.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)
@@ -75,19 +74,18 @@ def test_channels_are_steady_by_the_mean_length_of_their_runs() -> None:
     assert steady_channels(batches, 20, 10) == [1]
 
 
-@given(_SAMPLES)
-def test_usual_lengths_are_those_of_95_percent_of_ended_runs(samples: list[Sample]) -> None:
-    expected = []
-    for channel, of_channel in groupby(samples, lambda one: one[0]):
-        good = [
-            (time, value if abs(value) >= 1e-50 else 0.0)
-            for _, time, value, status in of_channel
-            if is_good(value, status)
-        ]
-        begins = [next(same)[0] for _, same in groupby(good, lambda one: one[1])]
-        held = [(end - begin) / 1e6 for begin, end in pairwise(begins)]
-        if held:
-            expected.append((channel, quantiles(held, n=20, method="inclusive")[18] if len(held) > 1 else held[0]))
-    computed = usual_lengths(columns(samples))
-    assert computed["channel_id"].tolist() == [channel for channel, _ in expected]
-    assert computed["seconds"].tolist() == pytest.approx([usual for _, usual in expected], rel=1e-9)
+def test_longest_runs_are_those_that_are_longer_than_by_chance() -> None:
+    """Of values held for 1 to 3 s and a pause of 300 s now and then; a few changes say nothing."""
+    moves = np.cumsum(np.random.default_rng(1).integers(1, 4, 600)) * 1_000_000
+    at_rest = moves + 300_000_000 * (np.arange(600) // 100)
+    samples: list[Sample] = [
+        (number, int(at), float(n), 0)
+        for number, times in ((1, moves), (2, at_rest), (3, moves[:30]))
+        for n, at in enumerate(times)
+    ]
+    kernel = longest(columns(samples), 20 * 600e6)
+    assert kernel["channel_id"].tolist() == [1, 2]
+    short, long = kernel["seconds"].tolist()
+    assert 3 < short < 10
+    assert long > 330
+    assert longest(columns(samples), 1e15)["seconds"][1] > long

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import groupby, pairwise
-from statistics import quantiles
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.batch import Float64s, Int64s
 from history.sql.kernels.columns import Columns
 from history.sql.kernels.steps import Steps
 from tests.unit.history.sql_samples import Sample, columns
@@ -28,21 +30,29 @@ _SAMPLES = st.lists(
 ).map(sorted)
 
 
+class Sized(Steps):
+    """Steps of more than a size are jumps, whatever the reference."""
+
+    size = 0.0
+
+    def _limit(self, time: Int64s, value: Float64s) -> float:
+        return self.size
+
+
 def is_good(value: float, status: int) -> bool:
     return status >= 0 and abs(value) < 1e50
 
 
-def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
+def expected(samples: list[Sample], steps: Sized) -> list[tuple[Any, ...]]:
     rows = []
     for channel, of_channel in groupby(samples, lambda one: one[0]):
         pairs = list(pairwise(sample[1:] for sample in of_channel))
         moved = [old[1] != new[1] and is_good(*old[1:]) and is_good(*new[1:]) for old, new in pairs]
         sizes = [abs(new[1] - old[1]) for (old, new), step in zip(pairs, moved, strict=True) if step]
-        usual = quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sum(sizes)
         before: float | None = None
         for (old, new), step in zip(pairs, moved, strict=True):
             size = abs(new[1] - old[1])
-            jump = step and before is not None and size > steps.jump * usual >= before
+            jump = step and before is not None and size > steps.size >= before
             before = size if step else before
             turned = min(old[2] >> 30 & 3, 2) != min(new[2] >> 30 & 3, 2)
             if turned or (step and len(sizes) <= steps.few) or (jump and len(sizes) > steps.few):
@@ -55,8 +65,13 @@ def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
     st.integers(0, 9),
     st.sampled_from([0.5, 1.0, 3.0]),
 )
-def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
-    steps = Steps(few, jump)
+def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, size: float) -> None:
+    steps = Sized(few, (0, 0), 1.0)
+    with patch.object(Sized, "size", size):
+        check(samples, steps)
+
+
+def check(samples: list[Sample], steps: Sized) -> None:
     computed = plain(steps.compute(columns(samples)))
     wanted = expected(samples, steps)
     assert [row[:2] for row in computed] == [row[:2] for row in wanted]
@@ -67,3 +82,17 @@ def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float)
 
 def plain(computed: Columns) -> list[tuple[Any, ...]]:
     return list(zip(*(column.tolist() for column in computed.values()), strict=True))
+
+
+def test_a_jump_is_larger_than_the_steps_of_the_reference_are_by_chance() -> None:
+    noise = np.random.default_rng(1).normal(50, 1, 600)
+    noise[320:] += 20
+    samples: list[Sample] = [(1, at, float(value), 0) for at, value in enumerate(noise)]
+
+    def jumps(reference: tuple[int, int], false_alarms: float = 6000.0) -> list[int]:
+        return [row[1] for row in plain(Steps(3, reference, false_alarms).compute(columns(samples)))]
+
+    assert jumps((0, 300)) == [320]
+    assert jumps((280, 580)) == []  # it is usual there
+    assert jumps((0, 300), 1e300) == []
+    assert jumps((0, 30)) == []  # too short to say

@@ -132,10 +132,10 @@ def test_answer_is_the_same_where_some_is_archived_and_some_is_not(stored: State
 
 @pytest.mark.slow
 def test_reason_of_no_rows_is_the_same_from_the_archive(stored: State, archived: State) -> None:
-    rows, why = ask(archived, "excursions", {"sigmas": "1e9"})
+    rows, why = ask(archived, "stuck_sensors", {"hold": "10 days"})
     assert rows == []
     assert "2 channels not judged, not analog: boiler/energy, boiler/mode" in why
-    assert ask(stored, "excursions", {"sigmas": "1e9"}) == ([], why)
+    assert ask(stored, "stuck_sensors", {"hold": "10 days"}) == ([], why)
 
 
 @pytest.mark.slow

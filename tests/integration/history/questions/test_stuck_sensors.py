@@ -40,8 +40,9 @@ async def test_recovered_sensor_is_reported_with_its_end(recorded: Recording) ->
     stuck = (_SECONDS >= 3700) & (_SECONDS < 3800)
     await recorded.samples("x", _SECONDS, np.where(stuck, 51.5, noise(1)))
     rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
-    assert [(r["stuck_from"], r["stuck_to"], r["times_usual"]) for r in rows] == [(at(3700), at(3800), 100)]
+    assert [(r["stuck_from"], r["stuck_to"], round(r["times_limit"])) for r in rows] == [(at(3700), at(3800), 83)]
     assert await recorded.ask("stuck_sensors", at(3600), at(4200), hold="2 min") == []
+    assert await recorded.ask("stuck_sensors", at(3600), at(4200), reference="20 s") == [], "too short to judge by"
 
 
 async def test_retired_channel_is_stuck_until_its_retirement(recorded: Recording) -> None:
@@ -61,7 +62,7 @@ async def test_frozen_timestamp_is_reported(recorded: Recording) -> None:
     await recorded.standing("unit/since_now", 3899, [(3900, 1), (3901, 2), (3903, 4)], kept=51.5)
     await recorded.samples("unit/over", _SECONDS[(_SECONDS < 3000) | _LATE], noise(3)[(_SECONDS < 3000) | _LATE])
     await recorded.standing("unit/over", 2999, [(3000, 1)])
-    rows = await recorded.ask("stuck_sensors", at(3600), at(4200), lookback="10 min")
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200), reference="10 min")
     assert [(r["channel"], r["stuck_from"], r["stuck_to"], r["value"]) for r in rows] == [
         ("unit/over", at(3000), at(3900), 5),
         ("unit/since_long", at(-90000), at(4200), 5),

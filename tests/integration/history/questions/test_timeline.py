@@ -54,6 +54,17 @@ async def test_jump_over_several_samples_is_listed_once(recorded: Recording) -> 
     assert [(r["time"], r["what"]) for r in rows] == [(at(400), "jump")]
 
 
+async def test_a_level_that_moves_within_the_noise_is_a_move(recorded: Recording) -> None:
+    """No step of it is larger than those of the noise."""
+    seconds = np.arange(0.0, 4200.0)
+    noise = np.random.default_rng(3).normal(50, 1, 4200)
+    await recorded.samples("unit/moved", seconds, noise + 3 * (seconds >= 3900))
+    await recorded.samples("unit/steady", seconds, np.random.default_rng(5).normal(50, 1, 4200))
+    rows = await recorded.ask("timeline", at(3600), at(4200))
+    assert [(row["what"], row["channel"]) for row in rows] == [("move", "unit/moved")]
+    assert abs((rows[0]["time"] - at(3900)).total_seconds()) <= 8
+
+
 async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recording) -> None:
     for name in ("unit/chatty", "unit/mode"):
         await recorded.channel(name, "text", lo=None, hi=None)
