@@ -153,7 +153,8 @@ SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least))
 -- of the reference, unless the step before was so, too. steps counts all of the channel's.
 CREATE MACRO steps_of(patterns, reference, since, until, few, false_alarms) AS TABLE
 SELECT unnest(value_steps(channel_ids(patterns), list_transform(reference, lambda bound: epoch_us(bound)),
-                          epoch_us(since), epoch_us(until), few::BIGINT, epoch_us(false_alarms)::DOUBLE), recursive := true);
+                          epoch_us(since), epoch_us(until), few::BIGINT, epoch_us(false_alarms)::DOUBLE),
+              recursive := true);
 
 -- Gaps, without the regular ones of a device that answers more slowly than it is polled: a poll_missed that adjoins
 -- another one, where there are five of those, and that is at most three times as long as their median.

@@ -5,6 +5,7 @@
 -- so that channels of all units are ranked together, or that of the spread, if it is more: twice or half of it counts
 -- 1.5, four times or a quarter 3. It is never negative: the column change says whether it rose. After a gap the value
 -- is unknown until the next sample. A channel without values in one interval comes last, with a note.
+-- One that was constant before has no score, and comes after those that have one: no spread measures nothing.
 --
 -- Parameters
 --   since        timestamptz  the later interval, from this moment on
@@ -12,7 +13,7 @@
 --   channels     text[]       names or patterns [NULL: all]
 --   reference    reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
 --   least_score  float8       lowest score to list [3]
---   carry        interval     how far back to look for the value that applies at the start [1 h]
+--   carry        interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
 -- Reads from: reference - carry
 -- Judges: numeric channels
 -- Portions: channel
@@ -103,11 +104,13 @@ judged AS (
       ON g.channel_id = m.channel_id
      AND g.later = CASE WHEN m.mean_b IS NULL THEN false WHEN m.mean_a IS NULL THEN true END
 )
-SELECT j.name AS channel, j.unit, j.change, j.score, j.mean_b AS mean_before, j.mean_a AS mean_after,
+SELECT j.name AS channel, j.unit, j.change, CASE WHEN j.spread_b > j.floor THEN j.score END AS score,
+       j.mean_b AS mean_before, j.mean_a AS mean_after,
        j.spread_b AS spread_before, j.spread_a AS spread_after
 FROM judged AS j
 WHERE j.score >= least_score OR j.score IS NULL;
 
 SELECT *
 FROM portion_rows
-ORDER BY change LIKE 'no samples%', score DESC, channel;
+ORDER BY change LIKE 'no samples%', score IS NULL AND mean_before IS NOT NULL AND mean_after IS NOT NULL, score DESC,
+         channel;
