@@ -24,7 +24,8 @@ from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
 from core.files import folder_lock
 from core.paths import State, temporary_folder
-from history.sql.sources.execution import THREADS, Limits
+from history.sql.sources.cluster import Cluster
+from history.sql.sources.execution import THREADS, Limits, Processes
 from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
 from history.sql.sources.scan import Scans
@@ -62,7 +63,7 @@ class Session:
         limits: Limits,
         register: Callable[[], None] | None,
     ) -> None:
-        """``cancel``: ends what the database does for a query; ``register``: makes functions and macros, once a query
+        """``cancel``: ends what is done elsewhere for a query; ``register``: makes functions and macros, once a query
         needs one: they are a quarter of a start's CPU."""
         self._connection = connection
         self._cancel = cancel
@@ -297,7 +298,7 @@ def opened(
             )
         except duckdb.Error as error:
             raise OperationError(f"--memory, --threads: {error}") from error
-        stack.enter_context(connection)
+        stack.callback(_close, connection)
 
         def register() -> None:
             from history.sql.functions import Functions  # noqa: PLC0415 (all kernels: few queries need them)
@@ -306,7 +307,9 @@ def opened(
             for section in ("texts", "macros"):
                 connection.execute(queries[section])
 
-        session = Session(connection, cancel, scans.failures, limits, None if question else register)
+        session = Session(
+            connection, partial(_cancel, cancel, executors[0]), scans.failures, limits, None if question else register
+        )
         for name, table in own_tables.items():
             connection.register(name, table)
         for section in ("settings", "views"):
@@ -320,6 +323,18 @@ def opened(
         connection.execute("SET allowed_paths = $1", [[str(writable)] if writable else []])
         connection.execute(queries["lock"])
         yield session
+
+
+def _cancel(of_database: Callable[[], None], executor: Executor) -> None:
+    of_database()
+    if isinstance(executor, Cluster | Processes):
+        executor.interrupt()
+
+
+def _close(connection: Any) -> None:
+    """Close it, unless a query waits for storage that does not answer: why the session ends says more."""
+    with suppress(duckdb.Error):
+        connection.close()
 
 
 def _end(executors: Sequence[Executor]) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import logging
 import pickle
-import platform
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -28,7 +29,7 @@ from history.sql.sources.execution import answer_of
 from history.sql.sources.portion import forget_footers
 
 Result = TypeVar("Result")
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
 _CODE = ("core", "history", "schema")  # rooms that tasks need
 
@@ -37,14 +38,15 @@ class Cluster(Executor):
     """Workers of a cluster. It connects when something is submitted."""
 
     def __init__(self, options: Mapping[str, str], seconds: float) -> None:
-        """``options``: those of ``[questions]``; ``seconds``: that connecting may take, if it is so little."""
+        """``options``: those of ``[questions]``; ``seconds``: that a question may take."""
         self.name = f"[questions] cluster {options['cluster']}"
         self._options = options
-        self._seconds = min(seconds, _CONNECT_SECONDS)
+        self._seconds = min(seconds / 4, _CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._client: Any = None
         self._threads = 0  # of all workers
         self._closed = False
+        self._running = set[Future[Any]]()
 
     def at_a_time(self) -> int:
         """Tasks that keep all workers busy. Raises OperationError."""
@@ -55,11 +57,20 @@ class Cluster(Executor):
         """Call on a worker, with arguments that can be pickled. It and the result raise OperationError."""
         client = self._connected()
         work = self._result(client, _packed(partial(call, *arguments, **options)))
-        return asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+        future = asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        return future
+
+    def interrupt(self) -> None:
+        """Drop what was submitted: nobody waits for it."""
+        for future in list(self._running):
+            future.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Disconnect: the cluster drops what has not begun, and the results of what runs."""
         self._closed = True
+        self.interrupt()
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):  # the scheduler is away
@@ -69,11 +80,10 @@ class Cluster(Executor):
         remote = client.submit(run, task, build(), client.id, pure=False)
         try:
             worker, done, result = await remote
-        except asyncio.CancelledError:
-            remote.cancel()
-            raise
-        except BaseException as error:
+        except Exception as error:
             raise self._problem(error) from error
+        finally:
+            remote.release()
         if done:
             return result
         if isinstance(result, OperationError):
@@ -103,10 +113,13 @@ class Cluster(Executor):
         try:
             from distributed import Client  # noqa: PLC0415 (takes 0.5 s)
             from distributed.security import Security  # noqa: PLC0415
+            from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
         except ImportError as error:
             remedy = "pip install --require-hashes -r requirements-analysis.lock"
             raise OperationError(f"{self.name} needs Dask, which is not installed here: {remedy}") from error
         address = self._options["cluster"]
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # errors say the same
+        warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # tasks compare what matters
         try:
             security = Security(
                 require_encryption=address.startswith("tls:"),
@@ -132,9 +145,8 @@ def build() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for room in _CODE for path in (CHECKOUT / room).rglob("*.py")):
         digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + path.read_bytes())
-    python = ".".join(platform.python_version_tuple()[:2])
-    libraries = f"Python {python}, numpy {np.__version__}, pyarrow {pa.__version__}"
-    return f"plantlog {plantlog_version()}, code {digest.hexdigest()[:12]}, {libraries}"
+    code = digest.hexdigest()[:12]
+    return f"plantlog {plantlog_version()}, code {code}, numpy {np.__version__}, pyarrow {pa.__version__}"
 
 
 _question = ""  # the last one that a task was of

@@ -122,6 +122,11 @@ class Processes(Executor):
             self._end()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def interrupt(self) -> None:
+        """End what runs: nobody waits for it. What is submitted later has new processes."""
+        with self._lock:
+            self._end()
+
     def _run(self, call: Callable[[], Result]) -> Result:
         with self._lock:
             if self._closed:  # this thread is late: nobody waits for it

@@ -121,3 +121,13 @@ def test_they_end_with_the_process_that_started_them() -> None:
         assert all(process.is_running() for process in found)
         parent.kill()
     assert not psutil.wait_procs(found, timeout=PATIENCE)[1]
+
+
+def test_what_is_interrupted_ends_and_the_next_call_is_answered() -> None:
+    with Processes(2) as processes:
+        waited = processes.submit(wait_for_ever, 0)
+        until_sync(waited.running)
+        processes.interrupt()
+        with pytest.raises(OperationError, match="was ended"):
+            waited.result(PATIENCE)
+        assert len(results(processes, number_and_process, 4)) == 4
