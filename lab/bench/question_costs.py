@@ -112,7 +112,7 @@ async def _ask_all(
     costs = []
     for span in over:
         for name in names:
-            costs.append(await _ask(state, questions()[name], span))
+            costs.append(await ask(state, questions()[name], span))
             progress(f"{name} was asked over the {span.name}: {costs[-1].seconds:.1f} s")
     return costs
 
@@ -131,7 +131,8 @@ def _each(option: str, values: Sequence[str]) -> Iterator[str]:
         yield from (option, value)
 
 
-async def _ask(state: State, question: Question, span: Span) -> QuestionCost:
+async def ask(state: State, question: Question, span: Span) -> QuestionCost:
+    """Ask by a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PLANTLOG_STATE": str(state.root)}
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         started, before, peak = time.perf_counter(), used_seconds(resource.RUSAGE_CHILDREN), 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -14,6 +14,7 @@ from core import formatting
 
 if TYPE_CHECKING:
     from lab.bench.archive import ArchivedSeries, QueryCost
+    from lab.bench.cluster_costs import ClusterCost
     from lab.bench.copy_speed import CopySpeed
     from lab.bench.end_to_end import EndToEnd
     from lab.bench.labelled import Finding
@@ -124,6 +125,27 @@ def planned(costs: Sequence[PlanCost]) -> Table:
         figures = (f"{cost.samples:,}", f"{cost.portions:,}", f"{cost.task_bytes / 1e6:,.1f}", f"{cost.seconds:.1f}")
         accesses = (str(cost.listings), f"{cost.reads:,}", f"{cost.opened:,}")
         shown.add_row(cost.span, *figures, f"{cost.cpu_seconds:.1f}", f"{cost.peak_mib:,.0f}", *accesses)
+    return shown
+
+
+def cluster(costs: Sequence[ClusterCost]) -> Table:
+    """Work by worker, and what does not depend on their number."""
+    by_worker = ("tasks", "most", "CPU s", "most", "MB read", "MB returned")
+    heads = (*by_worker, "scheduler CPU s", "asking CPU s", "s", "rows")
+    shown = table("questions on a cluster (by worker: mean, and the most)", ("question", "workers"), heads)
+    for cost in costs:
+        tasks, seconds, read, returned = (
+            [getattr(worker, name) for worker in cost.workers]
+            for name in ("tasks", "cpu_seconds", "read_mb", "returned_mb")
+        )
+        asking = cost.asking
+        shown.add_row(
+            *(asking.question, str(len(cost.workers))),
+            *(f"{mean(tasks):.1f}", f"{max(tasks)}", f"{mean(seconds):.2f}", f"{max(seconds):.2f}"),
+            *(f"{mean(read):.1f}", f"{mean(returned):.3f}", f"{cost.scheduler_cpu_seconds:.2f}"),
+            *(f"{asking.cpu_seconds:.2f}", f"{asking.seconds:.1f}"),
+            "failed" if asking.rows is None else f"{asking.rows:,}",
+        )
     return shown
 
 

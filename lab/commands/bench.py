@@ -143,6 +143,31 @@ def questions(
 
 
 @app.command()
+def cluster(
+    channels: Annotated[int, typer.Option(min=20, help="Channels of the day, each at 1 Hz.")] = 320,
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8",
+    only: Annotated[str, typer.Option(help="Questions, comma separated. Default: three that differ in kind.")] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep database and archive in this folder, or ask those that it has.")
+    ] = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure what each worker of a cluster of Dask does for a question, and what does not depend on their number."""
+    from lab.bench import cluster_costs, question_costs, tables
+    from lab.bench.generated_archive import ArchivePlan
+
+    names = _chosen("--only", only, question_costs.NAMES) or list(cluster_costs.NAMES)
+    sizes = [int(size) for size in _chosen("--workers", workers, [str(n) for n in range(1, 65)])]
+    with _folder(folder) as place:
+        plan, costs = cluster_costs.measure(place, ArchivePlan(channels, channels, 1), sizes, names, _print_progress)
+    _output({"plan": asdict(plan), "costs": [asdict(cost) for cost in costs]}, [tables.cluster(costs)], as_json, file)
+    for cost in costs:
+        if cost.asking.rows is None:
+            raise OperationError(f"{cost.asking.question} on {len(cost.workers)} workers: {cost.asking.error}")
+
+
+@app.command()
 def labelled(
     folder: Annotated[Path, typer.Option(help="Where the recordings are, a folder for each project.")],
     recordings: Annotated[str, typer.Option(help="Projects of lab/bench/recordings.toml. Default: all.")] = "",
