@@ -195,7 +195,7 @@ class Archive:
             raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
 
     def _of_day(self, day: date, read: Callable[[DayFiles], Result]) -> Result:
-        """What is read of a day. If the day is replaced while it is read, the new files are read instead."""
+        """Contents of a day. If the day is replaced while it is read, the new files are read instead."""
         while True:
             files = self._files(day)
             try:

@@ -1,4 +1,4 @@
-"""What historians answer, of an archive: aggregates of intervals, and values at times (docs/questions.md).
+"""Answers of historians, of an archive: aggregates of intervals, and values at times (docs/questions.md).
 
 The kernels are those of the questions ``aggregates`` and ``interpolated``, whose columns and order these tables have.
 """

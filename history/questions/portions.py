@@ -70,7 +70,7 @@ def answer_session(
 
 
 def drawing(session: Session, title: str) -> Drawing:
-    """What is drawn of the answer: the channels that it names, in the interval and in what it is compared with."""
+    """Drawing of the answer: the channels that it names, in the interval and in the one that it is compared with."""
     rows = session.table("FROM answer")
     with session.rows("FROM windows") as (_, edges):
         windows = [(since, until) for since, until in edges]

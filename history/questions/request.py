@@ -90,7 +90,7 @@ class Request:
 
     @property
     def windows(self) -> list[tuple[datetime, datetime]]:
-        """What the answer is learned from or compared with, if anything is, and the interval that it is about."""
+        """Interval that the answer is learned from or compared with, if there is one, and the one that it is about."""
         since, until = self.values["since"], self.values["until"]
         reference = self.values.get("reference")
         begin, end = reference if isinstance(reference, list) else (min(self.first, since), since)

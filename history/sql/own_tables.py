@@ -131,15 +131,15 @@ def _create_of_csv(connection: Any, name: str, file: Path) -> list[str]:
 def _bad_line(file: Path, header: Sequence[str], error: Exception) -> OperationError:
     number, fields = _LINE.search(str(error)), _FIELDS.search(str(error))
     line = int(number[1]) if number else None
-    found = f"{fields[1]} fields" if fields else _reason(error)
+    content = f"{fields[1]} fields" if fields else _reason(error)
     legal = f"{len(header)} fields, as in the first line: {', '.join(header)}"
-    if "utf-8" in found.lower():
-        return bad_input(file, line, "text", found, _UTF8)
+    if "utf-8" in content.lower():
+        return bad_input(file, line, "text", content, _UTF8)
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         text = next(islice(lines, line - 1, None), "").rstrip("\n") if line else ""
-    if text.count('"') % 2 or "quote" in found:
+    if text.count('"') % 2 or "quote" in content:
         return bad_input(file, line, "line", text, _QUOTES)
-    return bad_input(file, line, "line", found, legal)
+    return bad_input(file, line, "line", content, legal)
 
 
 def _line_of(file: Path, delimiter: str, index: int, text: str) -> int:
@@ -162,8 +162,8 @@ def _header(file: Path) -> tuple[str, Sequence[str]]:
     lower = Counter(name.lower() for name in header)
     for name in header:
         if not name or lower[name.lower()] > 1 or not name.isprintable():
-            found = f"{name!r} twice" if lower[name.lower()] > 1 and name else repr(name)
-            raise bad_input(file, 1, "header", found, "a name for each column")
+            field = f"{name!r} twice" if lower[name.lower()] > 1 and name else repr(name)
+            raise bad_input(file, 1, "header", field, "a name for each column")
     return delimiter, header
 
 
@@ -187,6 +187,6 @@ def _quoted(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What DuckDB says is wrong, without the line as it is and its advice about options of its own."""
+    """Reason of an error of DuckDB, without the line as it is and its advice about options of its own."""
     lines = [line for line in str(error).splitlines() if line and not line.startswith("Original Line")]
     return next((line for line in lines if not _LINE.search(line + "\n")), str(error))

@@ -1,4 +1,4 @@
-"""What the questions of ``plantlog ask`` find of events that others recorded and labelled, beside a PCA.
+"""Events that the questions of ``plantlog ask`` find, of those that others recorded and labelled, beside a PCA.
 
 Each question is asked about a window around each event, as by somebody who knows that something happened, but not when:
 by its defaults, and with options for the recording. A quarter to three quarters of the calm time are before the event.
@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is compared of a row of an answer."""
+    """Parts of a row of an answer that are compared."""
 
     times: tuple[int, ...]  # µs
     channels: tuple[str, ...]

@@ -39,7 +39,7 @@ Span = tuple[int, int]  # µs: from, until
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the table says about the recordings of a project."""
+    """Row of the table about the recordings of a project."""
 
     name: str
     title: str

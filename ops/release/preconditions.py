@@ -62,7 +62,7 @@ def is_released(checkout: Path, version: str, today: date) -> bool:
 
 
 def _missing(checkout: Path) -> Iterator[str]:
-    """What a release requires of the machine and is not there, all of it: some takes minutes to install."""
+    """Everything that a release requires of the machine and is not there: some takes minutes to install."""
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             yield f"{program} is not installed: it comes with the package {package}"

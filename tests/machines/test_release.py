@@ -54,7 +54,7 @@ def command(checkout: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def released(checkout: Path, code: int = 0) -> str:
-    """What the command says last."""
+    """Last line of the command."""
     words, environment = command(checkout)
     run = subprocess.run(
         words, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=MADE_IN
@@ -64,7 +64,7 @@ def released(checkout: Path, code: int = 0) -> str:
 
 
 def state(checkout: Path) -> tuple[str, str, str]:
-    """What a release changes last."""
+    """State of a checkout that a release changes last: commit, files, tags."""
     return git(checkout, "rev-parse", "HEAD"), git(checkout, "status", "--porcelain"), git(checkout, "tag")
 
 

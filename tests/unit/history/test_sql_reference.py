@@ -1,4 +1,4 @@
-"""What is usual: limits are exceeded as rarely as they say, and faults of a reference do not hide later ones."""
+"""Usual behaviour: limits are exceeded as rarely as they say, and faults of a reference do not hide later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the start of a notebook imports: each library costs a tenth of a second or more."""
+"""Imports at the start of a notebook: each library costs a tenth of a second or more."""
 
 from __future__ import annotations
 
