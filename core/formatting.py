@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich.box import Box
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.box import Box
+    from rich.console import Console
+    from rich.table import Table
 
 
 def count(n: int, noun: str) -> str:
@@ -49,11 +50,15 @@ def threshold_text(limit: str, threshold: float | None, unit: str) -> str:
 
 def wide(console: Console, columns: int = 160) -> Console:
     """The console itself if it is a terminal, else one of ``columns``, so that rows of tables are not wrapped."""
+    from rich.console import Console  # noqa: PLC0415  (texts need no tables)
+
     return console if console.is_terminal else Console(width=columns)
 
 
 def table(*columns: str, title: str | None = None, box: Box | None = None) -> Table:
     """Empty table. Columns that begin with ``>`` are figures, aligned to the right; a last one of texts is folded."""
+    from rich.table import Table  # noqa: PLC0415
+
     empty = Table(title=title, box=box, pad_edge=False, header_style="dim")
     for column in columns:
         is_figure = column.startswith(">")

@@ -52,7 +52,8 @@ def make(folder: Path) -> None:
 
 
 def modules() -> dict[str, Path]:
-    """Modules that the package needs, also within functions, by name. Raises OperationError for another library."""
+    """Modules that the package needs, also within functions, by name. Raises OperationError for another library that is
+    imported when they are."""
     needed = dict[str, Path]()
     waiting = [_ENTRY, *_LAZY]
     while waiting:
@@ -62,11 +63,11 @@ def modules() -> dict[str, Path]:
             continue
         needed[module] = path
         waiting += [module.rpartition(".")[0]] if "." in module else []
-        for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        waiting += [name for name in _imported(tree) if name.partition(".")[0] in _ROOTS]
+        for name in _imported(tree, in_functions=False):
             root = name.partition(".")[0]
-            if root in _ROOTS:
-                waiting.append(name)
-            elif root not in {*REQUIRED, *OPTIONAL} | sys.stdlib_module_names:
+            if root not in {*_ROOTS, *REQUIRED} | sys.stdlib_module_names:
                 raise OperationError(f"{path.relative_to(CHECKOUT)} imports {root}, which {PACKAGE} must not need")
     return dict(sorted(needed.items()))
 
@@ -85,20 +86,22 @@ def _renamed(text: str) -> str:
     return re.sub(rf'"(({roots})(\.\w+)+)"', rf'"{PACKAGE}.\1"', text)
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _imported(tree: ast.AST, *, in_functions: bool = True) -> Iterator[str]:
     """Modules that a module imports, and names in them, but not those that only its types need."""
     for node in ast.iter_child_nodes(tree):
         match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if not in_functions:
+                continue
             case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise):
                 for each in otherwise:
-                    yield from _imported(each)
+                    yield from _imported(each, in_functions=in_functions)
             case ast.Import(names=names):
                 yield from (name.name for name in names)
             case ast.ImportFrom(module=str(module), names=names):
                 yield module
                 yield from (f"{module}.{name.name}" for name in names)
             case _:
-                yield from _imported(node)
+                yield from _imported(node, in_functions=in_functions)
 
 
 def _path(module: str) -> Path | None:

@@ -7,8 +7,8 @@
 -- An excursion is farther than they deviate by chance: the limit is set by the largest deviations in the reference
 -- (as for first_mover). Where the reference is too short for "long", slow means are as long as it allows, or none.
 -- What was first outside comes first. Of equal peaks, the first one is shown. times_limit says how far the peak is, in
--- limits; it is NULL, and the row last, where the channel did not deviate at all before: nothing can be measured by
--- that. Times are those of samples.
+-- limits, never negative (peak has the sign): 1 is the limit; it is NULL, and the row last, where the channel did not
+-- deviate at all before: nothing can be measured by that. Times are those of samples.
 --
 -- Parameters
 --   since         timestamptz  from this moment on

@@ -2,12 +2,12 @@
 --
 -- Works for channels that repeat equal values and for those that report only changes, where a stuck sensor is silent.
 -- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, among
--- them those of a machine that runs at one speed for a long time. times_limit says how long it was, in limits.
+-- them those of a machine that runs at one speed for a long time. times_limit says how long it was, in limits,
+-- never negative: 1 is the limit.
 -- Not listed: channels with fewer than 40 changes in the reference (such as set points), and silence in a recorded gap.
 -- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 --
--- times_usual is how long the value lasted, in usual longest times between changes: 20 is twenty times as long.
 -- moving_beside counts the other channels of the unit that changed meanwhile.
 --
 -- Parameters
