@@ -154,7 +154,7 @@ def ask(
     ``channels``: names or patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or
     ``all``; ``state``: of the appliance (None: the current one); ``plants``: a file of plants, whose archives are asked
     in place of the appliance, and ``plant``: which of them (docs/archive.md; none: all); ``options``: the question's
-    own, such as ``hold="2 min"``, ``factor=10`` or ``times=[one, another]``.
+    own, such as ``hold="2 min"``, ``least_score=10`` or ``times=[one, another]``.
 
     Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
     """

@@ -85,7 +85,8 @@ async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded
     shown = await asyncio.to_thread(run, state, *question)
     note = [
         "no rows",
-        "short 3 s, long 1 min, reference: 1 h before (2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z), false alarms 7 d",
+        "short 3 s, long 1 min, reference: 1 h before (2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z), "
+        "one false alarm of all channels together in 7 d",
         "1 channel judged",
         "6 channels not judged, no samples in the interval: "
         "unit/empty0, unit/empty1, unit/empty2, unit/empty3, unit/empty4 and 1 more",
