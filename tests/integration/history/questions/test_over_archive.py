@@ -239,7 +239,7 @@ def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_answer_without_rows_is_not_drawn(archived: State, tmp_path: Path) -> None:
     span, path = ("--from", _RANGE.since, "--to", _RANGE.until), tmp_path / "drawn.png"
-    result = plantlog(archived.root, "ask", "excursions", *span, "--sigmas", "1e9", "--plot", path)
+    result = plantlog(archived.root, "ask", "change_points", *span, "--least-score", "1e9", "--plot", path)
     assert (result.code, path.exists()) == (0, False), result.err
     assert "no rows" in result.out
     result = plantlog(archived.root, "ask", "stuck_sensors", *span, "--plot", path)
