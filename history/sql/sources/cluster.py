@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.errors import OperationError
+from core.formatting import count
 from core.paths import CHECKOUT, plantlog_version
 from history.archive.location import Location
 from history.sql.sources.execution import answer_of
@@ -94,8 +95,9 @@ class Cluster(Executor):
         from distributed import KilledWorker  # noqa: PLC0415
 
         if isinstance(error, KilledWorker):
-            text = f"{error.allowed_failures + 1} workers ended while they computed the same, perhaps because memory "
-            return OperationError(f"{self.name}: {text}was short: narrow the question, or give workers more memory")
+            ended = f"{count(error.allowed_failures + 1, 'worker')} ended while computing the same portion"
+            remedy = "perhaps because memory was short: narrow the question, or give workers more memory"
+            return OperationError(f"{self.name}: {ended}, {remedy}")
         if isinstance(error, ImportError | AttributeError) or "deserialization" in f"{error}":
             text = "scheduler and workers need plantlog as it is here"
             return OperationError(f"{self.name}: {text}, which is {build()}: {_line(error)}")
@@ -183,4 +185,4 @@ def _packed(call: Callable[[], Any]) -> bytes:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(f"{error or type(error).__name__}".split())
+    return " ".join((f"{error}" or type(error).__name__).split()).rstrip(".:")

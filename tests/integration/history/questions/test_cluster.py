@@ -143,6 +143,10 @@ def process_number(_: int) -> int:
     return os.getpid()
 
 
+def end(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def at_portion(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Call ``act`` with the number of each portion that is submitted, from 1 on, before that."""
     submit, numbers = Cluster.submit, count(1)
@@ -205,6 +209,22 @@ def test_worker_and_then_scheduler_that_end(
         assert scheduler.wait() == -signal.SIGKILL
         with pytest.raises(OperationError, match=rf"\[questions\] cluster {cluster.address} can't be reached"):
             ask(there, "stuck_sensors", {})
+
+
+def test_task_that_ends_its_workers(tmp_path: Path) -> None:
+    of_scheduler = {
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+        "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": "5s",
+    }
+    with (
+        local_cluster.running(tmp_path / "cluster", free_port(), 1, of_scheduler=of_scheduler) as cluster,
+        Cluster(options_in(cluster), PATIENCE) as executor,
+    ):
+        with pytest.raises(OperationError, match="1 worker ended while computing the same portion, perhaps"):
+            executor.submit(end, 0).result(PATIENCE)
+        assert cluster.workers[0].wait() == -signal.SIGKILL
+        with pytest.raises(OperationError, match="waiting without any running workers: ask again"):
+            executor.submit(process_number, 0).result(PATIENCE)
 
 
 def test_worker_that_does_not_answer(
