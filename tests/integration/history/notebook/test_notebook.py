@@ -86,7 +86,9 @@ def test_series_counts_bad_and_nan_samples_only(archive: str) -> None:
     good = [sample for sample in samples if sample["status"] < 1 << 31 and sample["value"] == sample["value"]]
     assert 0 < len(good) == row["n_good"] < row["n"] == len(samples)
     assert (row["min"], row["max"]) == (min(g["value"] for g in good), max(g["value"] for g in good))
-    nothing = notebook.series(archive, "unit/odd", start="2030-01-01")
+    with pytest.raises(notebook.ArchiveError, match="no day from 2030"):  # that a step follows from
+        notebook.series(archive, "unit/odd", start="2030-01-01")
+    nothing = notebook.series(archive, "unit/odd", start="2030-01-01", step="1d")
     assert nothing.num_rows == 0 and nothing.column_names[:4] == ["channel_id", "name", "unit", "time"]
     bad: tuple[Any, ...] = ("soon", timedelta(), "-1m")
     for step in bad:
