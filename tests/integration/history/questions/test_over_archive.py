@@ -46,7 +46,12 @@ OPTIONS: dict[str, dict[str, str]] = {  # of questions that need some, or have m
     "correlation": {"target": "boiler/sp"},
     "interpolated": {"step": "130 s"},
 }
-_COMPARING = [one.name for one in questions().values() if any(known.type == REFERENCE for known in one.parameters)]
+_COMPARING = [
+    one.name
+    for one in questions().values()
+    if any(known.type == REFERENCE for known in one.parameters)
+    and one.name != "stuck_sensors"  # no sensor of the next day is
+]
 
 
 async def _record(database: Database, folder: Path) -> None:
