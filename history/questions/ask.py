@@ -226,7 +226,7 @@ def answer(
 
         with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor, archives) as session:
             table = session.table("FROM answer")
-            lines = [portions.notes(session, request), *(archives.notes() if archives is not None else ())]
+            lines = [portions.notes(session, request), *(archives.notes(request.first) if archives is not None else ())]
             if plot is not None and table.num_rows:
                 _draw(portions.drawing(session, _title(question, request)), plot)
             return table, "\n".join(filter(None, lines))

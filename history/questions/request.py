@@ -193,12 +193,20 @@ async def _values(cast: Cast, question: Question, arguments: Mapping[str, str]) 
     parameters = [parameter for parameter in question.parameters if parameter.name != "channels"]
     texts = [arguments.get(parameter.name, parameter.default) for parameter in parameters]
     types = ["text" if parameter.type == REFERENCE else parameter.type for parameter in parameters]
-    cast_values = await cast(list(zip(types, texts, strict=True)))
+    try:
+        cast_values = await cast(list(zip(types, texts, strict=True)))
+    except OverflowError as error:
+        raise OperationError("found a duration that is too long; legal: at most 999,999,999 days") from error
     values = dict(zip((parameter.name for parameter in parameters), cast_values, strict=True))
     for parameter in parameters:
         if parameter.type == REFERENCE and values[parameter.name] is not None:
             values[parameter.name] = await _reference(cast, values[parameter.name], values)
         length, value = values["until"] - values["since"], values[parameter.name]
+        option = f"--{parameter.name.replace('_', '-')}"
+        if parameter.type == "interval" and value is not None and value < timedelta():
+            raise OperationError(f"{option}: found {texts[parameters.index(parameter)]!r}; legal: no negative duration")
+        if parameter.name == "target" and "*" in value:
+            raise OperationError(f"{option}: found {value!r}; legal: the name of one channel")
         if parameter.name == "step" and value is not None and _follows(parameter) and value > length:
             raise OperationError(f"--step: found {_text(value)}; legal: at most the interval, {_text(length)}")
     return values

@@ -123,11 +123,12 @@ class PlantArchives:
         manifests = [self._plants.manifest(plant, day) for plant, day in self._all()]
         return max((each.samples / 86400 / max(1, each.channels) for each in manifests), default=1.0)
 
-    def notes(self) -> Iterator[str]:
-        """Lines for people: what is not archived."""
+    def notes(self, begins: datetime | None = None) -> Iterator[str]:
+        """Lines for people: what is not archived, of the days from a time on."""
+        first = date.min if begins is None else begins.date()
         for plant in self._plants.plants:
             days = self._plants.days(plant)
-            missing = sum((until - since).days for since, until in self._missing(plant))
+            missing = sum(max(0, (until - max(since, first)).days) for since, until in self._missing(plant))
             if missing:
                 yield (
                     f"plant {plant.name}: gaps with the reason {NOT_ARCHIVED} stand for {count(missing, 'day')} of the "

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,21 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
 )
 def test_bad_reference_is_an_error(state: Path, question: str, reference: str, message: str) -> None:
     failed = run(state, question, "--from", FROM, "--to", TO, "--reference", reference)
+    assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "--warp", "-5m"), "--warp: found '-5m'; legal: no negative duration"),
+        (("correlation", "--target", "unit/x_1", "--max-lag", "-1 min"), "--max-lag: found '-1 min'; legal: no neg"),
+        (("correlation", "--target", "unit/*"), "--target: found 'unit/*'; legal: the name of one channel"),
+        (("first_mover", "--false-alarms", "1000000000 days"), "legal: at most 999,999,999 days"),
+    ],
+)
+def test_bad_value_is_an_error(state: Path, words: Sequence[str], message: str) -> None:
+    question, *options = words
+    failed = run(state, question, "--from", FROM, "--to", TO, *options)
     assert (failed.code, message in failed.err) == (1, True), failed.err
 
 

@@ -265,6 +265,7 @@ def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -
         "plant north: gaps with the reason not_archived stand for 3 days of the interval: the archive has 2 days from "
         "2026-03-09 to 2026-03-11"
     ]
+    assert "stand for 2 days" in next(archives.notes(at(2 * 86_400)))
     table = archives.gaps.filter(pc.field("reason") == "not_archived")
     assert [(row["from_time"].day, row["to_time"].day) for row in table.to_pylist()] == [
         *[(10, 11)] * 2,
