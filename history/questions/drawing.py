@@ -32,6 +32,7 @@ _POINTS = (None, "time_average", "percentile", "minimum", "maximum")  # aggregat
 _OWN_ENDS = ("ends", "until_when", "returned_at")
 _FEW = 60  # buckets of a curve, each of which is seen; and moments of a channel, whose lines are not faint
 _APART = 0.25  # share of an interval: a reference that ends this long before it has an axis of its own
+_LONG = 5  # times an interval: so has a longer reference, beside which little of the interval would be seen
 _CURVE, _MARK, _GAP, _EARLIER = "#1f77b4", "#d62728", "#9aa0a6", "#6a3d9a"
 
 
@@ -99,8 +100,10 @@ class Drawing:
         time, low, middle, high = _broken(curve, sorted(breaks))
         unit = next((text for text in curve["unit"].to_pylist() if text), "")
         for axes in row:
-            axes.fill_between(time, low, high, color=_CURVE, alpha=0.25, linewidth=0)
-            axes.plot(time, middle, marker="." if len(time) <= _FEW else None, color=_CURVE, linewidth=1)
+            axes.fill_between(time, low, high, step="post", color=_CURVE, alpha=0.25, linewidth=0)
+            marker = "." if len(time) <= _FEW else None
+            # A value holds until the next one: a set point that is changed once a day was no ramp.
+            axes.plot(time, middle, marker=marker, drawstyle="steps-post", color=_CURVE, linewidth=1)
             for begin, end in gaps:
                 axes.axvspan(begin, end, facecolor=_GAP, alpha=0.35, hatch="//", edgecolor="white", linewidth=0)
             moments = [mark.begin for mark in marks if mark.end is None and mark.value is None]
@@ -203,7 +206,8 @@ def _axes(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, 
     if len(windows) == 1:
         return [(since, until)]
     begin, end = windows[0]
-    is_near = begin < since and since - end <= _APART * (until - since)
+    length = until - since
+    is_near = begin < since and since - end <= _APART * length and end - begin <= _LONG * length
     return [(begin, until)] if is_near else [(begin, end), (since, until)]
 
 

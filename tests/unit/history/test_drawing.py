@@ -98,16 +98,19 @@ def test_figure_has_a_panel_for_each_channel_and_breaks_at_gaps() -> None:
         "a [bar]   times limit 9.5",
         "b [bar]   times limit 3",
     ]
+    assert first.get_lines()[0].get_drawstyle() == "steps-post", "a value holds until the next one"
     curve = first.get_lines()[0].get_ydata()
     assert np.flatnonzero(np.isnan(curve)).tolist() == [11], "behind the sample of minute 10"
     assert len(curve) == 61
     assert [len(axes.patches) for axes in (first, second)] == [1, 1], "a backfilled gap is none"
 
 
-@pytest.mark.parametrize(("before", "columns"), [(timedelta(), 1), (timedelta(hours=20), 2)])
-def test_reference_that_is_far_away_has_an_axis_of_its_own(before: timedelta, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "hours", "columns"), [(timedelta(), 1, 1), (timedelta(hours=20), 1, 2), (timedelta(), 8, 2)]
+)
+def test_reference_that_is_far_away_or_long_has_an_axis_of_its_own(before: timedelta, hours: int, columns: int) -> None:
     answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
-    reference = START - before - timedelta(hours=1), START - before
+    reference = START - before - timedelta(hours=hours), START - before
     both = pa.concat_tables([curves("a", since=reference[0]), curves("a")])
     figure = Drawing("q", answer, both, gaps(), [reference, (START, END)]).figure()
     assert len(figure.axes) == columns
