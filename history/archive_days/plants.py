@@ -1,7 +1,7 @@
 """Archives of several plants under one location, read without their databases.
 
 A file of TOML says whose data they are: name, installation and public key of each plant (docs/archive.md). The name is
-that of whoever asks; the key proves that a day is of this plant.
+that of whoever asks; the key proves that a day is of this plant. The file also says which cluster computes questions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
 from uuid import UUID
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from core.config.base import Frozen
-from core.config.model import ArchiveOptions
+from core.config.contradictions import in_options
+from core.config.explain import invalid_value, legal_values, shown
+from core.config.files import loose_permissions
+from core.config.model import ArchiveOptions, QuestionsOptions
 from core.errors import OperationError
 from history.archive.configured_location import location_of
 from history.archive.day_files import DayFiles
@@ -32,6 +38,9 @@ from history.standalone import UnverifiableError, read_keys, seal_problems, wron
 _NAME = re.compile(r"[\w.-]+")
 _MANIFEST = re.compile(rf"{MANIFESTS}/installation=([0-9a-f-]{{36}})/(\d{{4}}-\d\d-\d\d)\.json")
 REQUESTS = 16  # at a time
+_NONE: Mapping[str, str] = MappingProxyType({})
+Table = TypeVar("Table", ArchiveOptions, QuestionsOptions)
+_TABLES: Mapping[str, type[Frozen]] = {"archive": ArchiveOptions, "questions": QuestionsOptions}  # of plant.toml
 
 
 class _PlantOptions(Frozen):
@@ -41,6 +50,7 @@ class _PlantOptions(Frozen):
 
 class _Options(Frozen):
     archive: ArchiveOptions
+    questions: QuestionsOptions = QuestionsOptions()
     plants: Mapping[str, _PlantOptions] = Field(min_length=1)
 
 
@@ -57,9 +67,12 @@ class Plant:
 class Plants:
     """The archived days of several plants. Each day's seals are verified when it is read the first time."""
 
-    def __init__(self, location: Location, plants: Sequence[Plant], n: int) -> None:
-        """``n``: plants of the file, of which these are some."""
+    def __init__(
+        self, location: Location, plants: Sequence[Plant], n: int, questions: Mapping[str, str] = _NONE
+    ) -> None:
+        """``n``: plants of the file, of which these are some; ``questions``: options of its table ``[questions]``."""
         self.location = location
+        self.questions = questions
         self.plants = tuple(plants)
         self.n = n
         self._days: dict[Plant, tuple[date, ...]] | None = None
@@ -81,7 +94,8 @@ class Plants:
                 raise OperationError(f"--plant: no plant is {pattern}; {file} has {', '.join(names)}")
             chosen |= matching
         plants = [_plant(file, name, numbers[name], options.plants[name]) for name in sorted(chosen)]
-        return cls(location_of(options.archive), plants, len(names))
+        questions = options.questions.model_dump(mode="json", exclude_none=True)
+        return cls(location_of(options.archive), plants, len(names), questions)
 
     def days(self, plant: Plant) -> tuple[date, ...]:
         """The archived days of a plant, ascending. Raises OperationError if it has none."""
@@ -186,8 +200,7 @@ def _read(file: Path) -> _Options:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OperationError(f"{file}: {error}") from error
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise OperationError(f"{file}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        raise OperationError(f"{file}: {_problem(error.errors()[0])}") from error
     if options.archive.location is None:
         raise OperationError(f"{file}: archive.location: found none; legal: a folder, or s3://BUCKET/PATH")
     named: dict[UUID, str] = {}
@@ -201,13 +214,38 @@ def _read(file: Path) -> _Options:
             )
         named[plant.installation] = name
     folder = file.absolute().parent
-    paths = {name: getattr(options.archive, name) for name in ("key_file", "ca_file")}
-    archive = options.archive.model_copy(update={name: folder / path for name, path in paths.items() if path})
     plants = {
         name: plant.model_copy(update={"public_key": folder / plant.public_key})
         for name, plant in options.plants.items()
     }
-    return options.model_copy(update={"archive": archive, "plants": plants})
+    tables = {name: _usable(file, name, getattr(options, name)) for name in _TABLES}
+    return options.model_copy(update={**tables, "plants": plants})
+
+
+def _problem(detail: ErrorDetails) -> str:
+    name, *option = detail["loc"]
+    if name in _TABLES and option:
+        legal = legal_values(_TABLES[str(name)], {**detail, "loc": tuple(option)})
+        return f"{name}.{option[0]}: found {invalid_value(detail)}; legal: {legal}"
+    return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+
+
+def _usable(file: Path, name: str, options: Table) -> Table:
+    """A table as that of plant.toml is checked, with the paths of its files."""
+    for option, found, legal in in_options(options):
+        raise OperationError(f"{file}: {name}.{option}: found {found}; legal: {legal}")
+    paths = {
+        option: file.absolute().parent / path
+        for option in ("ca_file", "certificate_file", "key_file")
+        if (path := getattr(options, option, None)) is not None
+    }
+    for option, path in paths.items():
+        if not path.is_file():
+            raise OperationError(f"{file}: {name}.{option}: found {shown(path)}; legal: an existing file")
+        if option == "key_file" and (mode := loose_permissions(path)) is not None:
+            found = f"{shown(path)} with permissions {mode}"
+            raise OperationError(f"{file}: {name}.{option}: found {found}; legal: 0600: run chmod 600 {path}")
+    return options.model_copy(update=paths)
 
 
 def _plant(file: Path, name: str, number: int, options: _PlantOptions) -> Plant:

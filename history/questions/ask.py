@@ -218,7 +218,7 @@ def answer(
             except asyncpg.DataError as error:
                 raise OperationError(f"{question.name}: {error}") from error
     with ExitStack() as stack:
-        executor = limits.executor(state.root)
+        executor = limits.executor(state.root, None if plants is None else plants.questions)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         if request.reads_large_archive:
             executor.submit(int)  # its processes are ready when it is known where the samples are

@@ -268,7 +268,8 @@ def opened(
     scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
-        executors = executor or limits.executor(state.root), ThreadPoolExecutor(THREADS)
+        computing = executor or limits.executor(state.root, None if archives is None else archives.questions)
+        executors = computing, ThreadPoolExecutor(THREADS)
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
         if archives is not None:

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,11 +63,12 @@ class Limits:
         """Advice on what to do where a limit does not suffice."""
         return f"{self.narrow}, or raise {option}" if self.are_options else self.narrow
 
-    def executor(self, state: Path) -> Executor:
-        """Executor that uses as many processors: processes, or threads of this one; or the cluster of a state folder's
-        configuration.
+    def executor(self, state: Path, questions: Mapping[str, str] | None = None) -> Executor:
+        """Executor that uses as many processors: processes, or threads of this one; or the cluster of ``[questions]``.
+
+        ``questions``: that table; None: as a state folder's configuration has it.
         """
-        options = table_in_force(state, "questions")
+        options = table_in_force(state, "questions") if questions is None else questions
         if "cluster" in options:
             from history.sql.sources.cluster import Cluster  # noqa: PLC0415
 

@@ -102,6 +102,7 @@ class PlantArchives:
 
     def __init__(self, plants: Plants, since: datetime | None = None, until: datetime | None = None) -> None:
         """``since``, ``until``: the time that is read (None: all that is archived)."""
+        self.questions = plants.questions
         self._plants = plants
         self._first = None if since is None else since.date()
         self._last = None if until is None else (until - timedelta(microseconds=1)).date()

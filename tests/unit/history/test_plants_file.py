@@ -25,6 +25,18 @@ def documented(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def on_cluster(documented: Path) -> Path:
+    """The same file with the table of docs/scale.md, and the cluster's certificates."""
+    [block] = [block for block in blocks("toml") if block.text.startswith("[questions]")]
+    documented.write_text(f"{documented.read_text()}\n{block.text}")
+    folder = documented.with_name("cluster")
+    folder.mkdir()
+    for name in ("ca.crt", "member.pem"):
+        (folder / name).touch(0o600)
+    return documented
+
+
 def test_documented_file_lists_two_plants(documented: Path) -> None:
     assert [plant.name for plant in Plants.of_file(documented).plants] == ["north", "south"]
     [south] = Plants.of_file(documented, ["s*"]).plants
@@ -38,8 +50,13 @@ def test_documented_file_lists_two_plants(documented: Path) -> None:
         ("0b2f6c1e-5d0c-4d5e-9a55-4f6f3a2f9b10", "north", "plants.north.installation: Input should be a valid UUID"),
         ("south.pem", "west.pem", "plants.south.public_key: "),
         ("public_key", "key", "plants.north.public_key: Field required"),
-        ("location", "place", "archive.place: Extra inputs are not permitted"),
+        ("location", "place", "archive.place: found an unknown option; legal: one of ca_file, key_file, location, "),
         ("location = ", "s3_region = ", "archive.s3_region: "),
+        (
+            'location = "/',
+            'location = "s3://bucket/',
+            "archive.key_file: found nothing; legal: a file with the key",
+        ),
         ("[plants.", "[plant.", "plants: Field required"),
         ("[archive]", "[archive", "at line 1"),
     ],
@@ -49,6 +66,52 @@ def test_what_is_wrong_is_named(documented: Path, old: str, new: str, problem: s
     with pytest.raises(OperationError) as error:
         Plants.of_file(documented)
     assert problem in str(error.value)
+
+
+def test_cluster_is_that_of_the_file(on_cluster: Path) -> None:
+    folder = on_cluster.with_name("cluster")
+    assert Plants.of_file(on_cluster).questions == {
+        "cluster": "tls://scheduler:8786",
+        "ca_file": str(folder / "ca.crt"),
+        "certificate_file": str(folder / "member.pem"),
+        "key_file": str(folder / "member.pem"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "tls://scheduler:8786",
+            "http://a",
+            "questions.cluster: found 'http://a'; legal: the address of Dask's scheduler",
+        ),
+        (
+            "tls:",
+            "tcp:",
+            "questions.ca_file: found 'cluster/ca.crt'; legal: no value without cluster = tls://",
+        ),
+        (
+            "key_file",
+            "key",
+            "questions.key: found an unknown option; legal: one of ca_file, certificate_file, cluster,",
+        ),
+        ('key_file = "cluster/member.pem"', "", "questions.key_file: found nothing; legal: a file of the cluster's"),
+        ("ca.crt", "ca.pem", "ca.pem'; legal: an existing file"),
+    ],
+)
+def test_what_is_wrong_with_the_cluster_is_named(on_cluster: Path, old: str, new: str, problem: str) -> None:
+    on_cluster.write_text(on_cluster.read_text().replace(old, new))
+    with pytest.raises(OperationError) as error:
+        Plants.of_file(on_cluster)
+    assert problem in str(error.value)
+
+
+def test_key_that_others_can_read_is_named(on_cluster: Path) -> None:
+    key = on_cluster.with_name("cluster") / "member.pem"
+    key.chmod(0o644)
+    with pytest.raises(OperationError, match=rf"questions\.key_file: .* 0644; legal: 0600: run chmod 600 {key}"):
+        Plants.of_file(on_cluster)
 
 
 def test_unknown_plant_is_named_with_those_that_there_are(documented: Path) -> None:

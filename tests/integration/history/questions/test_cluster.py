@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.timeout(900),  # each of its processes imports for seconds where a machine is busy
 ]
 
-_ARCHIVE = """
+ARCHIVE = """
 [archive]
 location = "{location}"
 key_file = "{options.key_file}"
@@ -72,7 +72,7 @@ async def _record(database: Database, folder: Path, store: Peer) -> None:
     async with recorded_plant(database, folder) as (maintenance, recording):
         config = folder / "plant.toml"
         text = config.read_text().replace(f'[archive]\nlocation = "{folder / "archive"}"\n', "")
-        config.write_text(text + _ARCHIVE.format(location=NAME, options=store.options(Path("/dev/null"))))
+        config.write_text(text + ARCHIVE.format(location=NAME, options=store.options(Path("/dev/null"))))
         activate(folder / "state", config)
         await maintenance.owner.execute("UPDATE plant.installation SET archive_location = $1", NAME)
         assert (await maintenance.job()).outcome == "ok"
@@ -82,7 +82,12 @@ async def _record(database: Database, folder: Path, store: Peer) -> None:
 
 @pytest.fixture(scope="module")
 def credentials(store: Peer) -> dict[str, str]:
-    """Environment of a worker that can read the store."""
+    """Those of the workers."""
+    return credentials_of(store)
+
+
+def credentials_of(store: Peer) -> dict[str, str]:
+    """Environment of a worker that can read a store."""
     s3 = options_of(store)
     return {
         "AWS_ACCESS_KEY_ID": s3.access_key,

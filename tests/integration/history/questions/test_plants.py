@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,20 +19,29 @@ from core.errors import OperationError
 from core.installation import ALL, installation_of
 from core.paths import State
 from history import notebook
+from history.archive.location import Location
 from history.archive_days.plants import Plants
 from history.questions.ask import TimeRange, answer
 from history.seals.keys import load_signer, public_pem
 from history.sql.session import opened
+from history.sql.sources import portion
 from history.sql.sources.plants import PlantArchives
+from lab.bench import local_cluster
 from schema.question_files import questions
+from tests import repository_servers
+from tests.command import CommandResult
 from tests.command import run as plantlog
 from tests.database import Database, prepared
+from tests.integration.history.archive.test_s3 import NAME, options_of
 from tests.integration.history.questions.answers import LIMITS, assert_same
 from tests.integration.history.questions.recorded_plant import recorded_plant
 from tests.integration.history.questions.recording import at
+from tests.integration.history.questions.test_cluster import ARCHIVE, at_portion, credentials_of
 from tests.integration.history.questions.test_over_archive import OPTIONS
+from tests.ports import free_port
 
 DAY = f"{at(0):%Y-%m-%d}"
+_ON_CLUSTER = (("stuck_sensors", "north"), ("stuck_sensors", "south"), ("stuck_sensors", "*"), ("correlation", "*"))
 _COUNT = "SELECT count(DISTINCT name) AS n FROM samples_named"
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
 
@@ -202,6 +212,60 @@ def test_notebook_asks_plants(company: Company) -> None:
         "stuck_sensors", since=since, until=until, plants=company.file, plant="south", state=State(Path("/none"))
     )
     assert "south/boiler/stuck" in table["channel"].to_pylist()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[repository_servers.Peer]:
+    (tmp_path / "store").mkdir()
+    peer = repository_servers.s3(tmp_path / "store" / "server", tmp_path / "store" / "files")
+    with repository_servers.running(peer):
+        yield peer
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # each of its processes imports for seconds where a machine is busy
+@pytest.mark.skipif(repository_servers.missing() != "", reason=repository_servers.missing())
+def test_company_is_asked_on_a_cluster(
+    company: Company, store: repository_servers.Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plants are in S3-compatible storage, which the workers read with their own key."""
+    monkeypatch.setattr(portion, "_AT_A_TIME", 2000)
+    submitted = list[int]()
+    at_portion(monkeypatch, submitted.append)
+    location = Location.at(NAME, options_of(store))
+    for path in filter(Path.is_file, company.archive.rglob("*")):
+        location.write(str(path.relative_to(company.archive)), path.read_bytes())
+    query = f"FROM runs_of(NULL, TIMESTAMPTZ '{_RANGE.since}', TIMESTAMPTZ '{_RANGE.until}', INTERVAL 5 MINUTE)"
+    with local_cluster.running(tmp_path / "cluster", free_port(), 2, credentials_of(store)) as cluster:
+        there = company.copied(tmp_path / "company")
+        archive = ARCHIVE.format(location=NAME, options=store.options(Path("/dev/null")))
+        options = cluster.options.model_dump(mode="json").items()
+        text = there.file.read_text().replace(f'[archive]\nlocation = "{there.archive}"\n', archive)
+        there.file.write_text("\n".join([text, "[questions]", *(f'{name} = "{value}"' for name, value in options)]))
+
+        def sql(of: Company) -> CommandResult:
+            return plantlog(tmp_path, "sql", f"SELECT * {query} ORDER BY ALL", "--plants", of.file, "--csv")
+
+        for name, plant in _ON_CLUSTER:
+            before = len(submitted)
+            assert_same(ask(there, name, [plant]), rows := ask(company, name, [plant]))
+            assert rows
+            assert len(submitted) > before, (name, plant)
+        before = len(submitted)
+        table = notebook.ask("stuck_sensors", since=at(3600), until=at(4800), plants=there.file, plant="*")
+        assert {"north/boiler/stuck", "south/boiler/stuck"} <= {*table["channel"].to_pylist()}
+        assert len(submitted) > before
+        before = len(submitted)
+        assert (result := sql(there)).out == sql(company).out, result.err
+        assert len(result.out.splitlines()) > 10
+        assert len(submitted) > before
+
+        for worker in cluster.workers:
+            worker.kill()
+        cluster.work(environment={"AWS_SECRET_ACCESS_KEY": "another"})
+        of_worker = rf"\(worker tls://\S+ of \[questions\] cluster {cluster.address}\)"
+        assert re.search(rf"archive {NAME}: .*{of_worker}", failure(there))
+    assert f"[questions] cluster {cluster.address} can't be reached" in sql(there).err
 
 
 def failure(company: Company) -> str:
