@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -31,7 +32,7 @@ from core.paths import State
 from core.samples import Samples
 from core.terminal import confirm
 from core.time_limits import TimeLimits
-from core.timestamps import iso, microseconds, now_us
+from core.timestamps import iso, microseconds, now_us, timestamp
 from history.imports.channel_names import ChannelNames
 from history.imports.check import Checked, Duplicates, check
 from history.imports.csv_file import CsvFile
@@ -45,8 +46,16 @@ from history.imports.whole_hours import regroup
 from ingest.push.channels import load_created
 from schema.queries import load
 
-# The channels of a file, in the order of its names: rows of section ``select_channels``; None: to be created
-_Targets: TypeAlias = "Sequence[asyncpg.Record | None]"
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """Where the samples of a file go to.
+
+    ``channels``: in the order of its names, rows of section ``select_channels``; None: to be created.
+    """
+
+    channels: Sequence[asyncpg.Record | None]
+    amended_days: Sequence[date]  # those in the archive that retention would drop otherwise
 
 
 def run(
@@ -136,6 +145,7 @@ class _Import:
         installation = installation_of(self.state.root)
         rows = await connection.fetch(queries["select_channels"], list(names))
         rows_by_name = {row["name"]: row for row in rows}
+        limits: list[int] = []  # since when the samples of each channel are kept
         kept = {row["class"]: row["since"] for row in await connection.fetch(queries["select_kept"])}
         default = await connection.fetchval(queries["select_default_class"], installation)
         for index, name in enumerate(names):
@@ -146,17 +156,21 @@ class _Import:
             if row is not None and row["kind"] == "text":
                 raise bad_input(checked.file, line, "channel", name, "channels with numbers: this one has texts")
             since = kept.get(default if row is None else row["class"])
-            if since is not None and checked.counts[index] and int(checked.first[index]) < microseconds(since):
-                at = iso(int(checked.first[index]))
-                archived = await connection.fetchval(queries["is_archived"], at, installation)
-                why = (
-                    "that day was archived and dropped, and nothing is imported into an archived day; `plantlog sql` "
-                    "shows what it has. Leave older samples out of the file"
-                    if archived
-                    else f"[retention] drops older samples of {name}. Keep them longer, or leave them out"
+            limits.append(np.iinfo(np.int64).min if since is None else microseconds(since))
+        amendable = {row["day"] for row in await connection.fetch(queries["select_amendable"], installation)}
+        days = checked.hours.days_before(np.array(limits, np.int64))
+        for index, day in days:
+            if day not in amendable:
+                first = int(checked.first[index])
+                is_first = timestamp(first).date() == day
+                legal = (
+                    f"times from {iso(limits[index])} on, or of archived days while days are archived: [retention] "
+                    f"drops other samples of {names[index]}. Keep them longer, or leave them out"
                 )
-                raise bad_input(checked.file, line, "time", at, f"times from {since.isoformat()} on: {why}")
-        return [rows_by_name.get(name) for name in names]
+                at = iso(first) if is_first else day.isoformat()
+                line = int(checked.first_line[index]) if is_first else None
+                raise bad_input(checked.file, line, "time", at, legal)
+        return _Targets([rows_by_name.get(name) for name in names], sorted({day for _, day in days}))
 
     def _show(self, checked: Checked, targets: _Targets) -> None:
         reader = checked.reader
@@ -173,12 +187,14 @@ class _Import:
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {names_text(created)}")
         by_source: dict[str, list[str]] = {}
-        for name, row, n in zip(reader.names, targets, checked.counts, strict=True):
+        for name, row, n in zip(reader.names, targets.channels, checked.counts, strict=True):
             if row is not None and n:
                 renamed = "" if row["now"] == name else f" (now {row['now']})"
                 by_source.setdefault(row["source"], []).append(name + renamed)
         for source, names in sorted(by_source.items()):
             lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {names_text(names)}")
+        if days := [day.isoformat() for day in targets.amended_days]:
+            lines.append(f"  amends {count(len(days), 'archived day')}: {names_text(days)}")
         if reader.rounded:
             names = [reader.names[index] for index in sorted(reader.rounded)]
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {names_text(names)}")
@@ -212,7 +228,7 @@ class _Import:
             targets = await self._targets(connection, checked)
             if missing := _missing(checked, targets):
                 raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
-        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets]
+        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets.channels]
 
     def _event(self, checked: Checked, outcome: str, counts: ImportCounts | None) -> Event:
         detail = {
@@ -236,7 +252,7 @@ class _Import:
 
 def _missing(checked: Checked, targets: _Targets) -> list[str]:
     """The names of channels that have samples and are to be created."""
-    columns = zip(checked.reader.names, targets, checked.counts, strict=True)
+    columns = zip(checked.reader.names, targets.channels, checked.counts, strict=True)
     return [name for name, row, n in columns if row is None and n]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import asyncpg
@@ -53,6 +54,14 @@ class HourCounts:
         """The counts of keys that occur, (n,)."""
         self._compact()
         return self._counts[0][np.searchsorted(self._keys[0], keys)]
+
+    def days_before(self, limits: Int64s) -> list[tuple[int, date]]:
+        """Each channel and day with samples before ``limits[channel]`` (µs), by channel and day."""
+        self._compact()
+        hours, channels = np.divmod(self._keys[0], _CHANNELS)
+        older = hours * HOUR_US < limits[channels]
+        days = np.unique(np.stack((channels[older], hours[older] * HOUR_US // DAY_US), axis=1), axis=0)
+        return [(channel, timestamp(day * DAY_US).date()) for channel, day in days.tolist()]
 
     def _compact(self) -> None:
         if len(self._keys) > 1:

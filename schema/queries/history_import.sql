@@ -19,12 +19,12 @@ SELECT k.name AS class,
                 (SELECT d.until FROM plant.dropped AS d WHERE d.what = 'raw' AND d.retention = k.name)) AS since
 FROM plant.retention_class AS k;
 
--- name: is_archived
--- Whether installation $2 archived and dropped the day of the time $1 text.
-SELECT EXISTS (SELECT FROM plant.archived_day AS a
-               JOIN plant.installation AS i ON i.number = a.installation
-               WHERE a.day = ($1::text::timestamptz AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL
-                 AND i.id = $2);
+-- name: select_amendable
+-- The archived days of installation $1, if it still archives: what comes to them is added to the archive.
+SELECT a.day
+FROM plant.archived_day AS a
+JOIN plant.installation AS i ON i.number = a.installation
+WHERE i.id = $1 AND i.archive_from IS NOT NULL;
 
 -- name: select_default_class
 -- The class default of installation $1.

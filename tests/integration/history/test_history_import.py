@@ -275,7 +275,7 @@ async def test_samples_that_retention_would_drop_are_refused(site: Site) -> None
     assert await site.stored() == []
 
 
-async def test_samples_of_a_day_that_was_archived_and_dropped_are_refused(site: Site) -> None:
+async def test_samples_of_an_archived_day_are_refused_if_nothing_is_archived_any_more(site: Site) -> None:
     await register(load(site.folder / "plant.toml"), site.state.dsn("owner"), site.state)
     await site.load(site.file(LONG), "--yes")
     await site.owner.execute("UPDATE plant.retention_class SET raw = '1 day' WHERE name LIKE '%default'")
@@ -284,7 +284,8 @@ async def test_samples_of_a_day_that_was_archived_and_dropped_are_refused(site: 
         " SELECT '2026-03-10', i.number, 0, '', '', 0, 0, now() FROM plant.installation AS i"
     )
     said = await site.load(site.file(LONG), "--yes", code=1)
-    assert "that day was archived and dropped, and nothing is imported into an archived day" in said
+    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in said
+    assert "or of archived days while days are archived" in said
 
 
 async def test_up_keeps_imported_channels(site: Site) -> None:
