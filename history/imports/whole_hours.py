@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.samples import Samples
-from core.timestamps import DAY_US, HOUR_US, microseconds, timestamp
+from core.timestamps import DAY_US, HOUR_US, microseconds, timestamp, utc
 from history.codec import packed_hours
 from history.imports.portion import ImportPortion, joined
 from ingest.writer.transaction.write import copy_rows
@@ -61,7 +61,7 @@ class HourCounts:
         hours, channels = np.divmod(self._keys[0], _CHANNELS)
         older = hours * HOUR_US < limits[channels]
         days = np.unique(np.stack((channels[older], hours[older] * HOUR_US // DAY_US), axis=1), axis=0)
-        return [(channel, timestamp(day * DAY_US).date()) for channel, day in days.tolist()]
+        return [(channel, utc(day * DAY_US).date()) for channel, day in days.tolist()]
 
     def _compact(self) -> None:
         if len(self._keys) > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,3 +44,14 @@ def test_each_sample_is_in_one_part_and_whole_hours_are_together(files: list[lis
             assert not any(keys[place] & other for number, other in enumerate(keys) if number != place)
     if sum(map(len, files)) <= at_once:
         assert all(part.is_whole for part in parts)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-30, 60)), min_size=1, max_size=20))
+def test_channels_and_days_before_a_limit(samples: list[Sample]) -> None:
+    counts = HourCounts()
+    for number, sample in enumerate(samples):
+        counts.add(portion_of([sample], number))
+    limits = [np.iinfo(np.int64).min, 0, 48 * HOUR_US]
+    expected = {(channel, hour // 24) for channel, hour in samples if hour * HOUR_US < limits[channel]}
+    days = [(channel, date(1970, 1, 1) + timedelta(days=day)) for channel, day in sorted(expected)]
+    assert counts.days_before(np.array(limits, np.int64)) == days
