@@ -194,7 +194,7 @@ class _Import:
         for source, names in sorted(by_source.items()):
             lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {names_text(names)}")
         if days := [day.isoformat() for day in targets.amended_days]:
-            lines.append(f"  amends {count(len(days), 'archived day')}: {names_text(days)}")
+            lines.append(f"  amends {count(len(days), 'day')} of the archive: {names_text(days)}")
         if reader.rounded:
             names = [reader.names[index] for index in sorted(reader.rounded)]
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {names_text(names)}")
