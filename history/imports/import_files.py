@@ -168,8 +168,8 @@ class _Import:
                     f"drops other samples of {names[index]}. Keep them longer, or leave them out"
                 )
                 at = iso(first) if is_first else day.isoformat()
-                line = int(checked.first_line[index]) if is_first else None
-                raise bad_input(checked.file, line, "time", at, legal)
+                known_line = int(checked.first_line[index]) if is_first else None
+                raise bad_input(checked.file, known_line, "time", at, legal)
         return _Targets([rows_by_name.get(name) for name in names], sorted({day for _, day in days}))
 
     def _show(self, checked: Checked, targets: _Targets) -> None:
