@@ -53,8 +53,9 @@ WHERE n.bucket = g.time OR NOT EXISTS (FROM gap_channel AS m
       AND coalesce(m.to_time, 'infinity'::TIMESTAMPTZ) >= g.time + INTERVAL '7 min')
 ORDER BY n.channel_id, g.time, n.bucket DESC"""
 _STEPS = f"""
-SELECT channel_id, time, old_value, value FROM steps_of(NULL, {_SINCE}, {_UNTIL}, 1000000, 10)
-WHERE is_step ORDER BY ALL"""
+SELECT channel_id, time, old_value, value
+FROM steps_of(NULL, [{_SINCE} - INTERVAL '1 h', {_SINCE}], {_SINCE}, {_UNTIL}, 1000000, INTERVAL '1 day')
+WHERE is_step AND time > {_SINCE} ORDER BY ALL"""
 _CHANGES = f"""
 SELECT channel_id, time, old_value, value
 FROM (SELECT *, lag(value) OVER own AS old_value, lag(status) OVER own AS old_status
