@@ -30,7 +30,8 @@ from ops.postgres.packages import run
 from ops.release.preconditions import CHANGELOG, PROJECT, git, is_released, sections
 
 # What a reader without a network needs: the pages, and all that they link to.
-DOCUMENTATION = ("README.md", CHANGELOG, "LICENSE", "NOTICE", "docs", "schema/README.md", "dashboards/screenshots")
+_PAGES = ("README.md", CHANGELOG, "LICENSE", "NOTICE", "docs", "schema/README.md")
+DOCUMENTATION = (*_PAGES, "dashboards/screenshots", "history/archive/spark.sql")
 LOCKS = ("requirements-first.lock", "requirements.lock", "requirements-analysis.lock", "requirements-dev.lock")
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
