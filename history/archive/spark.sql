@@ -1,5 +1,5 @@
--- Views of an archive for Spark SQL: PySpark, Databricks, and what else reads SQL of Spark. In place of /srv/archive, the
--- archive's location, such as s3a://BUCKET/PATH. docs/archive.md describes the columns.
+-- Views of an archive for Spark SQL: PySpark, Databricks, and what else reads Spark's SQL. In place of /srv/archive,
+-- the archive's location, such as s3a://BUCKET/PATH. docs/archive.md describes the columns.
 --
 -- Rows are those of the files that the manifests name, whatever else lies there: files of a day that is being written
 -- again, or of a writer that was killed. Seals are not verified: `plantlog evidence verify --plants` does that.
@@ -22,12 +22,14 @@ SELECT f.plant, s.installation, s.day, s.channel_id, s.time, s.status,
        coalesce(s.unscaled, CASE WHEN s.single THEN CAST(CAST(s.scaled / s.divisor AS FLOAT) AS DOUBLE)
                                  ELSE s.scaled / s.divisor END) AS value
 FROM parquet.`/srv/archive/samples` AS s
-JOIN archived_file AS f ON f.path = regexp_extract(url_decode(s._metadata.file_path), '/(samples/installation=.*)$', 1);
+JOIN archived_file AS f
+  ON f.path = regexp_extract(url_decode(s._metadata.file_path), '/(samples/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW channel AS
 SELECT f.plant, c.*
 FROM parquet.`/srv/archive/channels` AS c
-JOIN archived_file AS f ON f.path = regexp_extract(url_decode(c._metadata.file_path), '/(channels/installation=.*)$', 1);
+JOIN archived_file AS f
+  ON f.path = regexp_extract(url_decode(c._metadata.file_path), '/(channels/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW samples_named AS
 SELECT s.plant, s.installation, s.day, s.channel_id, c.name, c.unit, s.time, s.value, s.status
@@ -38,9 +40,11 @@ JOIN channel AS c ON c.installation = s.installation AND c.day = s.day AND c.cha
 CREATE OR REPLACE TEMPORARY VIEW event AS
 SELECT f.plant, e.*
 FROM parquet.`/srv/archive/events` AS e
-JOIN archived_file AS f ON f.path = regexp_extract(url_decode(e._metadata.file_path), '/(events/installation=.*)$', 1);
+JOIN archived_file AS f
+  ON f.path = regexp_extract(url_decode(e._metadata.file_path), '/(events/installation=.*)$', 1);
 
 CREATE OR REPLACE TEMPORARY VIEW gap AS
 SELECT f.plant, g.*
 FROM parquet.`/srv/archive/gaps` AS g
-JOIN archived_file AS f ON f.path = regexp_extract(url_decode(g._metadata.file_path), '/(gaps/installation=.*)$', 1);
+JOIN archived_file AS f
+  ON f.path = regexp_extract(url_decode(g._metadata.file_path), '/(gaps/installation=.*)$', 1);
