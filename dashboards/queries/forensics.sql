@@ -121,9 +121,16 @@ LIMIT 200;
 -- gaps, the one with the highest number is shown.
 WITH
 selected AS (
-    SELECT c.channel_id, c.quantity, k.configured_at
+    SELECT c.channel_id, c.quantity, least(k.configured_at, h.first_time) AS configured_at
     FROM plant.channels_like(ARRAY[${unit:sqlstring}, ${unit:sqlstring} || '/*']::text[]) AS c
     JOIN plant.channel AS k ON k.id = c.channel_id
+    -- Imported history is older than its channel.
+    CROSS JOIN LATERAL (
+        SELECT min(r.first_time) AS first_time
+        FROM plant.rollup_1h AS r
+        WHERE r.channel_id = c.channel_id AND r.bucket >= date_trunc('hour', $__timeFrom()::timestamptz)
+          AND r.bucket < k.configured_at
+    ) AS h
 ),
 missing AS (
     SELECT k.quantity, k.why, lower(r.range) AS since, coalesce(upper(r.range), 'infinity') AS until

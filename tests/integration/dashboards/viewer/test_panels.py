@@ -24,6 +24,7 @@ from tests.integration.dashboards.viewer.panels import frame_of
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.dashboards.viewer.serving import reading
 from tests.maintenance import add_installation
+from tests.minute_writer import refreshed
 
 _OVER = ChartRange(SINCE, NOW, 5000)
 _VALUES = {
@@ -137,6 +138,23 @@ async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg
     assert {row["value"] for row in rows} == {-1, 1}, "missing, and then there"
     await owner.execute("UPDATE plant.channel SET configured_at = NULL")
     assert min(row["time"] for row in await owner.fetch(sql, *parameters)) < configured
+
+
+async def test_imported_history_is_not_from_before_its_channel(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "import")
+    await add_channels(owner, [2], "mill/pump{}")
+    await owner.execute("UPDATE plant.channel SET configured_at = $1", NOW)
+    over = ChartRange(NOW - timedelta(hours=6), NOW, 5000)
+    sql, parameters = expand(queries("forensics")["gap_states"], {"installation": [""], "unit": ["mill"]}, over)
+    assert {row["value"] for row in await owner.fetch(sql, *parameters)} == {-1}, "not configured yet"
+    imported = NOW - timedelta(hours=4)
+    sample = "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 2, 0)"
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1::timestamptz, $1 + INTERVAL '1 h')"
+    for statement in (sample, dirty):
+        await owner.execute(statement, imported)
+    await refreshed(owner)
+    states = {row["time"]: row["value"] for row in await owner.fetch(sql, *parameters)}
+    assert states == {NOW - timedelta(hours=6): -1, imported: 0}
 
 
 async def test_alarm_of_a_name_of_one_part_is_of_its_unit(owner: asyncpg.Connection) -> None:
