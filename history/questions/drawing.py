@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import pairwise
@@ -22,10 +22,12 @@ import pyarrow as pa
 
 from core.errors import OperationError
 from core.files import write_atomically
+from core.formatting import names_text
 
 FORMATS = (".png", ".svg")
 MAX_CHANNELS = 8  # a panel each
 POINTS = 800  # buckets of a curve in an interval
+_WIDTH = 150  # letters of a line
 _NAMES = ("channel", "channels", "partners")
 _SCORES = ("score", "times_limit", "regularity", "correlation", "covered_percent")
 _POINTS = (None, "time_average", "percentile", "minimum", "maximum")  # aggregates that are values of the channel
@@ -52,7 +54,7 @@ class Drawing:
 
     ``curves``: rows by name and time with ``name``, ``unit``, ``time``, ``min``, ``avg``, ``max``; ``gaps``: rows with
     ``name``, ``from_time``, ``to_time`` (null: open), ``backfilled``; ``windows``: the reference, if there is one, and
-    the interval.
+    the interval; ``texts``: channels that have no curve, as their values are texts.
     """
 
     title: str
@@ -60,27 +62,29 @@ class Drawing:
     curves: Any
     gaps: Any
     windows: Sequence[tuple[datetime, datetime]]
+    texts: frozenset[str] = frozenset()
 
     def figure(self) -> Any:
         """A figure of matplotlib."""
         from matplotlib.figure import Figure  # noqa: PLC0415 (only who draws has it)
 
-        channels, left_out = named_channels(self.rows)
-        axes_windows = _axes(self.windows)
+        channels, left_out = named_channels(self.rows, self.texts)
+        marks = list(marks_of(self.rows, self.windows[-1][1]))
+        axes_windows = _axes(self._windows_with_data(marks))
         widths = [max(0.2, min(1.0, (e - b) / (axes_windows[-1][1] - axes_windows[-1][0]))) for b, e in axes_windows]
         figure = Figure(figsize=(12, 1.2 + 1.7 * max(1, len(channels))), layout="constrained")
         figure.suptitle(textwrap.shorten(self.title, 140), fontsize=10, x=0.01, ha="left")
         grid = figure.subplots(
             len(channels) or 1, len(axes_windows), sharex="col", sharey="row", squeeze=False, width_ratios=widths
         )
-        marks = list(marks_of(self.rows, self.windows[-1][1]))
+        breaks = [begin for begin, _ in axes_windows[1:]]
         for row, channel in zip(grid, channels, strict=False):
-            self._draw_channel(row, channel, [mark for mark in marks if mark.channel in (channel, None)])
+            self._draw_channel(row, channel, [mark for mark in marks if mark.channel in (channel, None)], breaks)
         for axes, window in zip(grid.T, axes_windows, strict=True):
             self._finish(axes, window)
         if left_out:
-            more = f" and {len(left_out) - MAX_CHANNELS} more" if len(left_out) > MAX_CHANNELS else ""
-            figure.supxlabel(f"not drawn: {', '.join(left_out[:MAX_CHANNELS])}{more}", fontsize=8)
+            names = [f"{name} (text)" if name in self.texts else name for name in left_out]
+            figure.supxlabel(textwrap.fill(f"not drawn: {names_text(names, MAX_CHANNELS)}", _WIDTH), fontsize=8)
         return figure
 
     def write(self, path: Path) -> None:
@@ -89,14 +93,24 @@ class Drawing:
         self.figure().savefig(content, format=path.suffix[1:], dpi=110)
         write_atomically(path, content.getvalue())
 
-    def _draw_channel(self, row: Sequence[Any], channel: str, marks: Sequence[Mark]) -> None:
+    def _windows_with_data(self, marks: Sequence[Mark]) -> Sequence[tuple[datetime, datetime]]:
+        """The windows, without the time of the reference in which there is nothing yet to be seen."""
+        *reference, interval = self.windows
+        begins = [*self.curves["time"].to_pylist(), *self.gaps["from_time"].to_pylist()]
+        first = min([*begins, *(mark.begin for mark in marks)], default=interval[0])
+        return [*((max(begin, first), end) for begin, end in reference if first < end), interval]
+
+    def _draw_channel(
+        self, row: Sequence[Any], channel: str, marks: Sequence[Mark], begins: Sequence[datetime]
+    ) -> None:
+        """Draw a channel. ``begins``: of further axes, over whose starts no value is held."""
         curve = _of_channel(self.curves, channel)
         gaps = [
             (gap["from_time"], gap["to_time"] or self.windows[-1][1])
             for gap in _of_channel(self.gaps, channel).to_pylist()
             if not gap["backfilled"]
         ]
-        breaks = [*(begin for begin, _ in gaps), *(begin for begin, _ in _axes(self.windows)[1:])]
+        breaks = [*(begin for begin, _ in gaps), *(begin - timedelta(microseconds=1) for begin in begins)]
         time, low, middle, high = _broken(curve, sorted(breaks))
         unit = next((text for text in curve["unit"].to_pylist() if text), "")
         for axes in row:
@@ -149,12 +163,13 @@ def require_format(path: Path) -> None:
         )
 
 
-def named_channels(rows: Any) -> tuple[list[str], list[str]]:
-    """The channels that rows name, as they come: those that are drawn, and those that are too many."""
+def named_channels(rows: Any, texts: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:
+    """The channels that rows name, as they come: those that are drawn, and those that are texts or too many."""
     columns = [rows[name].to_pylist() for name in rows.column_names if name in _NAMES]
     names = [name for values in zip(*columns, strict=True) for value in values for name in _texts(value)]
     channels = list(dict.fromkeys(names))
-    return channels[:MAX_CHANNELS], channels[MAX_CHANNELS:]
+    curves = [name for name in channels if name not in texts]
+    return curves[:MAX_CHANNELS], [name for name in channels if name in texts or name in curves[MAX_CHANNELS:]]
 
 
 def marks_of(rows: Any, until: datetime) -> Iterator[Mark]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
+_LOOKBACK = timedelta(days=1)  # before a drawing, in which the value that holds at its start is looked for
 _MAX_NAMES = 5  # that an answer without rows lists
 _WINDOWS = "CREATE TEMP TABLE windows AS SELECT unnest($1::TIMESTAMPTZ[]) AS since, unnest($2::TIMESTAMPTZ[]) AS until"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
@@ -74,14 +75,34 @@ def drawing(session: Session, title: str) -> Drawing:
     rows = session.table("FROM answer")
     with session.rows("FROM windows") as (_, edges):
         windows = [(since, until) for since, until in edges]
-    names, _ = named_channels(rows)
     queries = load("duckdb")
+    drawn, left_out = named_channels(rows)
+    with session.rows(queries["select_texts"], [[*drawn, *left_out]]) as (_, found):
+        texts = frozenset(name for (name,) in found)
+    names, _ = named_channels(rows, texts)
     curves, gaps = list[Any](), list[Any]()
     for since, until in windows:
-        step = max(1, (until - since) // timedelta(microseconds=POINTS))
-        curves.append(session.table(queries["select_curves"], [names, since, until, step]))
+        step = max(timedelta(microseconds=1), (until - since) // POINTS)
+        curve = session.table(queries["select_curves"], [names, since, until, step // timedelta(microseconds=1)])
+        times = dict[str, list[datetime]]()
+        for name, moment in zip(curve["name"].to_pylist(), curve["time"].to_pylist(), strict=True):
+            times.setdefault(name, []).append(moment)
+        late = [name for name in names if name not in times or times[name][0] > since]
+        curves += [*_held(session, late, since, until - since), curve]
+        ended = [name for name in names if name not in times or times[name][-1] + 2 * step < until]
+        curves += _held(session, ended, until, until - since)
         gaps.append(session.table(queries["select_gaps_of_curves"], [names, since, until]))
-    return Drawing(title, rows, pa.concat_tables(curves), pa.concat_tables(gaps), windows)
+    return Drawing(title, rows, pa.concat_tables(curves).sort_by("time"), pa.concat_tables(gaps), windows, texts)
+
+
+def _held(session: Session, names: Sequence[str], at: datetime, length: timedelta) -> Iterator[Any]:
+    """Rows of a curve: the values that channels hold at a time. Samples are looked for in so much time before it, and
+    if there are none, in a day."""
+    for lookback in (length, _LOOKBACK):
+        if names:
+            held = session.table(load("duckdb")["select_held"], [names, at - lookback, at])
+            yield held
+            names = sorted({*names} - {*held["name"].to_pylist()})
 
 
 def notes(session: Session, request: Request) -> str:

@@ -280,13 +280,38 @@ LEFT JOIN (SELECT DISTINCT channel_id
 
 -- name: select_curves
 -- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing.
-SELECT c.name, c.unit, make_timestamptz(b.begins) AS time, b.min, b.avg, b.max
+SELECT c.name, c.unit, greatest(make_timestamptz(b.begins), $2::TIMESTAMPTZ) AS time, b.min, b.avg, b.max
 FROM (SELECT s.channel_id, epoch_us(s.time) // $4::BIGINT * $4::BIGINT AS begins, min(s.value) AS min,
              avg(s.value) AS avg, max(s.value) AS max
       FROM good_samples($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS s
       GROUP BY ALL) AS b
 JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = b.channel_id
 ORDER BY c.name, b.begins;
+
+-- name: select_held
+-- Values that channels $1 (patterns) hold at $3, as rows of select_curves: those of their last samples from $2 on,
+-- where these are good and no gap came after them.
+WITH
+last_samples AS (
+    SELECT s.channel_id, max(s.time) AS time, arg_max(s.value, s.time) AS value, arg_max(s.status, s.time) AS status
+    FROM samples_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS s
+    GROUP BY s.channel_id
+),
+gaps AS (
+    SELECT g.channel_id, g.from_time
+    FROM chart_gaps($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS g
+    WHERE NOT g.backfilled
+)
+SELECT c.name, c.unit, greatest(l.time, least($3::TIMESTAMPTZ, now(), c.ends)) AS time,
+       l.value AS min, l.value AS avg, l.value AS max
+FROM last_samples AS l
+JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = l.channel_id
+ANTI JOIN gaps AS g ON g.channel_id = l.channel_id AND g.from_time >= l.time
+WHERE l.status >= 0 AND abs(l.value) < 1e50;
+
+-- name: select_texts
+-- Those of the channels $1 (patterns) whose values are texts.
+SELECT c.name FROM channels_like($1::TEXT[]) AS c WHERE c.kind = 'text';
 
 -- name: select_gaps_of_curves
 -- Gaps of channels $1 (patterns) that overlap $2 <= time < $3, as a chart shows them.

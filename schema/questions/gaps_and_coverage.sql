@@ -6,6 +6,7 @@
 --   channels  text[]       names or patterns [NULL: all]
 --   complete  boolean      also list channels that are complete, or of which that is not known [false]
 --   lookback  interval     time before since that tells the usual distance of a channel with few samples [1 day]
+--
 -- covered_percent is the share of time without gaps, quarantined samples and unrecorded silence. expected is the
 -- number of samples of a polled channel: stored plus missing. A device that is slower than its interval covers the
 -- time but misses samples; its regular gaps are left out, as in chart_gaps, and the reason is poll_stretched.
@@ -19,10 +20,9 @@
 -- Portions: channel
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: plantlog ask gaps_and_coverage --from 2026-03-09T00:00Z --to 2026-03-10T00:00Z
---
+WITH
 -- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or
 -- subtracted, their edges are put in order, and between two edges it is known what applies.
-WITH
 -- 1. Channels and their samples, in intervals that are parted where there may be a silence.
 selected AS (
     SELECT c.channel_id, c.name, c.expected, c.source_id, c.configured_at, c.source_kind = 'push' AS pushed,

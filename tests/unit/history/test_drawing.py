@@ -116,6 +116,31 @@ def test_reference_that_is_far_away_or_long_has_an_axis_of_its_own(before: timed
     assert len(figure.axes) == columns
 
 
+def test_reference_begins_where_something_is_to_be_seen() -> None:
+    answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
+    figures = [
+        Drawing("q", answer, curves("a", since=first), gaps(), [(at(-600), START), (START, END)]).figure()
+        for first in (at(-10), START)
+    ]
+    limits = [axes.get_xlim() for figure in figures for axes in figure.axes]
+    lengths = [round((end - begin) * 24 * 60) for begin, end in limits]
+    assert lengths == [70, 60], "ten hours of nothing have no axis"
+
+
+def test_texts_and_channels_too_many_are_named_in_lines_that_fit() -> None:
+    names = [f"hall/line{i}/conveyor_temperature" for i in range(20)]
+    answer = rows(channel=(pa.string(), ["hall/mode", *names]))
+    drawn = Drawing("q", answer, curves(*names[:2]), gaps(), [(START, END)], frozenset({"hall/mode"}))
+    figure = drawn.figure()
+    assert [axes.get_title("left").partition(" ")[0] for axes in figure.axes] == names[: drawing.MAX_CHANNELS]
+    note = next(text for text in figure.texts if text.get_text().startswith("not drawn: "))
+    assert note.get_text().startswith("not drawn: hall/mode (text), hall/line8/")
+    assert note.get_text().endswith("and 5 more")
+    figure.draw_without_rendering()
+    box = note.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
 def test_answer_without_channels_or_samples_is_drawn(tmp_path: Path) -> None:
     nothing = curves("a").slice(0, 0)
     for answer in (rows(time=(TIME, [at(5)])), rows(channel=(pa.string(), ["a"]), time=(TIME, [at(5)]))):

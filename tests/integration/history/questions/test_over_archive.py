@@ -22,7 +22,7 @@ from core.paths import State
 from history import notebook
 from history.questions import portions
 from history.questions.ask import TimeRange, answer
-from history.questions.drawing import marks_of, named_channels
+from history.questions.drawing import Drawing, marks_of, named_channels
 from history.questions.request import Request
 from history.sql.session import Session
 from history.sql.sources.execution import Limits
@@ -237,8 +237,44 @@ def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
         channels, _ = named_channels(table)
         assert channels, name
         for channel in channels:
-            assert f"<!-- {channel}" in drawing, f"{name} does not draw {channel}"
+            expected = "(text)" if channel == "boiler/mode" else f"<!-- {channel}"
+            assert expected in drawing, f"{name} does not draw {channel}"
         assert bool(list(marks_of(table, at(4800)))) == (name not in _WITHOUT_TIMES), name
+
+
+@pytest.mark.parametrize("state", ["stored", "archived"])
+def test_values_that_hold_at_the_edges_are_drawn(
+    state: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of samples before the interval, and until its end, but not behind a gap or a bad value."""
+    drawings = list[Drawing]()
+    monkeypatch.setattr("history.questions.ask._draw", lambda drawing, _: drawings.append(drawing))
+    channels = ["boiler/slow", "boiler/silent", "boiler/missing", "boiler/mode"]
+    for since, until in ((4010, 4300), (4150, 4300)):
+        interval = TimeRange(at(since).isoformat(), at(until).isoformat())
+        table, _ = answer(
+            request.getfixturevalue(state),
+            questions()["gaps_and_coverage"],
+            interval,
+            channels,
+            {"complete": "true"},
+            limits=LIMITS,
+            plot=tmp_path / "drawn.svg",
+        )
+        assert {*table["channel"].to_pylist()} >= {*channels[:3]}
+    held, behind_gap = (
+        {
+            name: [(row["time"], row["avg"]) for row in drawing.curves.to_pylist() if row["name"] == name]
+            for name in channels
+        }
+        for drawing in drawings
+    )
+    assert held["boiler/slow"] == [(at(4010), 3.0)], "the gap at 4100 s ends it"
+    assert behind_gap["boiler/slow"] == [], "nobody knows it after the gap"
+    last = held["boiler/silent"][-2:]
+    assert (last[1][0], last[0][0] < at(4200)) == (at(4300), True), "held where no gap is recorded"
+    assert held["boiler/missing"][-1][0] < at(4200)
+    assert held["boiler/mode"] == []
 
 
 @pytest.mark.slow
