@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.errors import OperationError, PlantlogError
-from core.formatting import wide
+from core.formatting import names_text, wide
 from history.sql.session import Session
 
 _NO_ROWS = "no rows"
@@ -41,10 +41,11 @@ class Answer:
         return cls(tuple(table.column_names), list(zip(*columns, strict=True)), note)
 
 
-def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
+def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = (), items: int | None = None) -> None:
     """Print a table of the first ``limit`` rows (0: all).
 
     ``first``: the columns of a table of several rows; none: all. A single row shows all columns, below each other.
+    ``items``: that are shown of a list; None: all of them.
     """
     rows = list(answer.rows)
     if not rows:
@@ -62,10 +63,14 @@ def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()
     column_indexes = [i for i, name in enumerate(answer.columns) if name in (first or answer.columns)]
     for i in column_indexes:
         number = all(isinstance(row[i], int | float) for row in rows)
-        # a space, so that a long name can be broken
-        table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
+        table.add_column(
+            answer.columns[i].replace("_", " "),  # a space, so that a long name can be broken
+            justify="right" if number else "left",
+            no_wrap=any(isinstance(row[i], datetime) for row in rows),
+            overflow="fold",
+        )
     for row in rows[: limit or None]:
-        table.add_row(*(escape(_format_value(row[i])) for i in column_indexes))
+        table.add_row(*(escape(_format_value(row[i], items)) for i in column_indexes))
     console.print(table)
     if table.row_count < len(rows):
         console.print(f"{len(rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
@@ -175,7 +180,7 @@ def with_history() -> None:
         return
 
 
-def _format_value(value: object) -> str:
+def _format_value(value: object, items: int | None = None) -> str:
     match value:
         case None:
             return ""
@@ -186,6 +191,8 @@ def _format_value(value: object) -> str:
             return "yes" if value else "no"
         case float():
             return f"{value:.6g}"
+        case list() | tuple():
+            return names_text([_format_value(item) for item in value], items or len(value))
         case _:
             return str(value)
 

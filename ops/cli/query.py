@@ -19,6 +19,7 @@ from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, PlantNames, 
 if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
 
+_MAX_ITEMS = 3  # of a list in a table
 _MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
 
 
@@ -89,7 +90,7 @@ def ask(
     elif as_csv:
         output.write_csv(answer)
     else:
-        output.show(answer, limit, Console(), question.summary_columns)
+        output.show(answer, limit, Console(), question.summary_columns, _MAX_ITEMS)
 
 
 def sql(

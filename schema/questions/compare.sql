@@ -18,6 +18,7 @@
 --   reference  reference    the earlier run: FROM..TO, or a time before [NULL: as long as the interval]
 --   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   warp       interval     how far the runs may be out of step [0 s]
+-- Shown first: channel, from_time, to_time, score, value, other_value, unit
 -- Reads from: reference
 -- Judges: analog channels
 -- Portions: unit

@@ -18,6 +18,7 @@
 --   long          interval     length of a long mean [NULL: 60 sampling intervals]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
+-- Shown first: channel, class, first_at, peak, peak_at, times_limit
 -- Reads from: reference
 -- Portions: channel
 -- Cost: one pass over the channels' samples from the reference to until: 3 s per million samples.

@@ -46,3 +46,16 @@ def test_only_a_time_with_a_zone_is_printed_with_one(capsys: pytest.CaptureFixtu
     zoned = datetime(2026, 3, 29, 2, 30, 0, 500_000, timezone(timedelta(hours=2)))
     show(Answer(("a", "b"), [(zoned, zoned.replace(tzinfo=None))]), 0, Console())
     assert "│ 2026-03-29 02:30:00.5+02:00 │ 2026-03-29 02:30:00.5 │" in capsys.readouterr().out
+
+
+def test_row_of_a_narrow_table_breaks_no_time_and_lists_few_names(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"boilerhouse/boiler1/tube{i}_temperature" for i in range(9)]
+    row = ("boilerhouse/boiler1", NOW + timedelta(microseconds=123456), None, 8.41234567, names)
+    answer = Answer(("unit", "departed_at", "returned_at", "score", "channels"), [row, row])
+    show(answer, 0, Console(width=100), items=3)
+    lines = capsys.readouterr().out
+    assert lines.count("2026-03-29 12:00:00.123456Z") == 2
+    assert "and 6 more" in " ".join(lines.split())
+    assert "['" not in lines
+    show(Answer(("list",), [(["a", "b", 3, 4.5],)]), 0, Console())
+    assert "│ a, b, 3, 4.5 │" in capsys.readouterr().out, "a query shows all of them"
