@@ -6,7 +6,8 @@
 --   differs from its twin: two channels of one quantity of one unit (boilerhouse/boiler1/oxygen,
 --     meters/boiler1/oxygen) are further apart than before since
 --   runs backwards: a counter is lower than before, because of a reset, a replaced device, or a wrong value
--- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet.
+-- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet. To learn what is usual
+-- takes 20 means before since, of a level that follows its flows there (R² above 0.8); else a channel is not judged.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -60,7 +61,7 @@ means AS MATERIALIZED (
           HAVING count(*) > 0) AS a
 ),
 -- The change of the level between two means, and the flows of both buckets.
-balances AS (
+balances AS MATERIALIZED (
     SELECT t.name, t.span, t.inlet_name, t.outlet_name, l.time,
            l.value - lag(l.value) OVER per_tank AS move,
            (i.value - o.value + lag(i.value - o.value) OVER per_tank) / 2 AS net,
@@ -72,21 +73,21 @@ balances AS (
     JOIN means AS o ON o.channel_id = t.outlet_id AND o.time = l.time
     WINDOW per_tank AS (PARTITION BY t.level_id ORDER BY l.time)
 ),
-learned AS (
-    SELECT b.name, regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
+learned AS MATERIALIZED (
+    SELECT b.name, count(*) AS means, regr_r2(b.move, b.net) AS r2,
+           regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
            sqrt(greatest(0, regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*))) AS spread
     FROM balances AS b
     WHERE b.time < since AND b.move IS NOT NULL
     GROUP BY b.name
-    HAVING count(*) >= 20 AND regr_r2(b.move, b.net) > 0.8
 ),
-differences AS (
+differences AS MATERIALIZED (
     SELECT t.name, t.beside, t.span, a.time, a.value, b.value AS other, a.value - b.value AS difference
     FROM twins AS t
     JOIN means AS a ON a.channel_id = t.one_id
     JOIN means AS b ON b.channel_id = t.other_id AND b.time = a.time
 ),
-usual AS (
+usual AS MATERIALIZED (
     SELECT d.name, d.beside, avg(d.difference) AS mean,
            greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
     FROM differences AS d
@@ -108,7 +109,7 @@ checks AS (
            coalesce(abs(b.move - l.slope * b.net - l.drift) > greatest(6 * l.spread, b.span * 1e-5), false), b.move,
            l.slope * b.net + l.drift
     FROM balances AS b
-    JOIN learned AS l ON l.name = b.name
+    JOIN learned AS l ON l.name = b.name AND l.means >= 20 AND l.r2 > 0.8
     UNION ALL
     SELECT d.name, 'differs from its twin', d.beside, d.time, d.span,
            abs(d.difference - u.mean) > 6 * u.spread, d.value, d.other + u.mean
@@ -141,15 +142,78 @@ episodes AS (
            count(*) AS buckets
     FROM numbered_violations AS n
     GROUP BY n.name, n.rule, n.beside, n.span, n.episode
+),
+-- Each channel by each rule about it, and why it can't be judged (NULL: it is). A value holds without samples, but one
+-- of those that a rule compares has to have some.
+sampled AS MATERIALIZED (
+    SELECT i.channel_id
+    FROM (SELECT unnest(sample_intervals(list(n.channel_id), epoch_us(since), epoch_us(until), 9223372036854775807),
+                        recursive := true)
+          FROM (FROM required_channels
+                UNION
+                SELECT sel.channel_id FROM selected AS sel WHERE sel.kind = 'counter') AS n
+          HAVING count(*) > 0) AS i
+),
+judged_tanks AS (
+    SELECT t.name, coalesce(l.means, 0) AS means, l.r2,
+           EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.level_id, t.inlet_id, t.outlet_id)) AS has_samples,
+           EXISTS (FROM balances AS b
+                   WHERE b.name = t.name AND b.time >= since AND b.move IS NOT NULL) AS has_means
+    FROM tanks AS t
+    LEFT JOIN learned AS l ON l.name = t.name
+),
+judged_twins AS (
+    SELECT t.name, t.beside, u.name IS NOT NULL AS has_reference,
+           EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.one_id, t.other_id)) AS has_samples,
+           EXISTS (FROM differences AS d
+                   WHERE d.name = t.name AND d.beside = t.beside AND d.time >= since) AS has_means
+    FROM twins AS t
+    LEFT JOIN usual AS u ON u.name = t.name AND u.beside = t.beside
+),
+judgements AS (
+    SELECT t.name, unnest(['fills while its inlet is shut', 'falls while its outlet is shut']) AS rule,
+           CASE WHEN NOT t.has_samples THEN 'no samples in the interval'
+                WHEN NOT t.has_means THEN 'fewer than 2 means of level and flows in the interval' END AS missing
+    FROM judged_tanks AS t
+    UNION ALL
+    SELECT t.name, 'does not follow its flows',
+           CASE WHEN NOT t.has_samples THEN 'no samples in the interval'
+                WHEN NOT t.has_means THEN 'fewer than 2 means of level and flows in the interval'
+                WHEN t.means < 20 THEN 'fewer than 20 means of level and flows before the interval'
+                WHEN t.r2 > 0.8 IS NOT TRUE THEN 'level did not follow its flows before the interval' END
+    FROM judged_tanks AS t
+    UNION ALL
+    SELECT j.name, 'differs from its twin',
+           CASE WHEN NOT j.has_samples THEN 'no samples in the interval'
+                WHEN NOT j.has_means THEN 'no means of both in the interval'
+                WHEN NOT j.has_reference THEN 'fewer than 20 means of both before the interval' END
+    FROM (SELECT unnest([t.name, t.beside]) AS name, t.has_samples, t.has_means, t.has_reference
+          FROM judged_twins AS t) AS j
+    WHERE j.name IN (SELECT sel.name FROM selected AS sel)
+    UNION ALL
+    SELECT sel.name, 'runs backwards', CASE WHEN s.channel_id IS NULL THEN 'no samples in the interval' END
+    FROM selected AS sel
+    LEFT JOIN (SELECT DISTINCT s.channel_id FROM sampled AS s) AS s ON s.channel_id = sel.channel_id
+    WHERE sel.kind = 'counter'
 )
-SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
+SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside, NULL AS verdict
 FROM episodes AS e
 WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
 UNION ALL
-SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), ''
+SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), '', NULL
 FROM backward_episodes AS b
-GROUP BY b.channel_id, b.name, b.episode;
+GROUP BY b.channel_id, b.name, b.episode
+UNION ALL
+SELECT j.name, j.rule, NULL, NULL, NULL, NULL, NULL,
+       concat_ws(', ', if(j.missing IS NULL, '', 'not ') || 'judged by the rule "' || j.rule || '"', j.missing)
+FROM judgements AS j
+UNION ALL
+SELECT sel.name, NULL, NULL, NULL, NULL, NULL, NULL,
+       'not judged, neither level of a tank nor one of twins nor counter'
+FROM selected AS sel
+WHERE sel.name NOT IN (SELECT j.name FROM judgements AS j);
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY begins, channel, rule;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 
+from history.questions.ask import TimeRange, answer, find_question
 from tests.integration.history.questions.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 5400.0, 5.0)
@@ -74,3 +77,49 @@ async def test_twins(recorded: Recording) -> None:
     assert abs(rows[0]["measured"] - rows[0]["plausible"] - 2) < 0.1
     [other] = await recorded.ask("implausible", at(3600), at(5400), channels=["b/*"])
     assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")
+
+
+async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
+    """Channels by rule: a leak can't be seen where the time before it is too short, or had no flow to learn from."""
+    inlet, outlet = flows()
+    await tank(recorded, "leaking", inlet, outlet, np.where(_LATE, -8.0, 0))
+    await tank(recorded, "still", inlet * 0, outlet * 0, inlet * 0)
+    await recorded.samples("a/boiler1/oxygen", _SECONDS, inlet)
+    await recorded.samples("b/boiler1/oxygen", _SECONDS, inlet)
+    await recorded.channel("pump/energy", kind="counter")
+
+    async def judgements(since: float, until: float) -> list[str]:
+        interval = TimeRange(at(since).isoformat(), at(until).isoformat())
+        _, note = await asyncio.to_thread(answer, recorded.state, find_question("implausible"), interval, [], {})
+        return [line for line in note.splitlines() if "judged" in line]
+
+    flow = "inlet_flow, leaking/outlet_flow, still/inlet_flow, still/outlet_flow"
+    no_rule = f"4 channels not judged, neither level of a tank nor one of twins nor counter: leaking/{flow}"
+    counter = '1 channel not judged by the rule "runs backwards", no samples in the interval: pump/energy'
+    shut = [
+        f'2 channels judged by the rule "{rule} while its {valve} is shut": leaking/level, still/level'
+        for rule, valve in (("falls", "outlet"), ("fills", "inlet"))
+    ]
+    assert await judgements(300, 5400) == [
+        "2 channels judged",
+        *shut,
+        '2 channels not judged by the rule "differs from its twin", fewer than 20 means of both before the interval: '
+        "a/boiler1/oxygen, b/boiler1/oxygen",
+        '2 channels not judged by the rule "does not follow its flows", '
+        "fewer than 20 means of level and flows before the interval: leaking/level, still/level",
+        counter,
+        no_rule,
+    ]
+    assert await judgements(3600, 5400) == [
+        "4 channels judged",
+        '2 channels judged by the rule "differs from its twin": a/boiler1/oxygen, b/boiler1/oxygen',
+        '1 channel judged by the rule "does not follow its flows": leaking/level',
+        *shut,
+        '1 channel not judged by the rule "does not follow its flows", '
+        "level did not follow its flows before the interval: still/level",
+        counter,
+        no_rule,
+    ]
+    later = await judgements(9000, 9600)
+    assert later[0] == "0 channels judged"
+    assert all("no samples in the interval" in line for line in later[1:] if "rule" in line)
