@@ -21,6 +21,8 @@ _HOST = "database:5432"  # as docker-compose.yml names it
 _VERIFIED = "sslmode=verify-full&sslrootcert=/run/secrets/tls_ca"
 _SERVICE_USER = 10001  # whom root lets the processes run as
 _BYTES = 24  # of a password, before it is written in base64
+# Certificates that a machine trusts: Debian and its kin, RHEL and its kin, openSUSE.
+_TRUSTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
 
 # Name, default, comment. docker-compose.yml has the same defaults.
 _VARIABLES = (
@@ -127,8 +129,10 @@ def _create_environment(folder: Path) -> list[str]:
 def _user_variables(folder: Path) -> tuple[tuple[str, str, str], ...]:
     user, group = (_SERVICE_USER, _SERVICE_USER) if os.geteuid() == 0 else (os.getuid(), os.getgid())
     secrets_folder = "./secrets" if folder == CHECKOUT else str(folder / "secrets")
+    trusted = next((path for path in _TRUSTED if Path(path).exists()), "/dev/null")
     return (
         ("PLANTLOG_SECRETS", secrets_folder, "Folder of the secrets."),
         ("PLANTLOG_UID", str(user), "User id of the processes; it must own the secrets."),
         ("PLANTLOG_GID", str(group), "Group id of the processes. The image is built with both ids."),
+        ("PLANTLOG_CA", trusted, "Certificates to trust while images are built. /dev/null: those of pip and uv."),
     )

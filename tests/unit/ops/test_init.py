@@ -83,12 +83,25 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
     for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", text):
         defaults_by_name.setdefault(name, set()).add(default)
     assert all(len(defaults) == 1 for defaults in defaults_by_name.values())
-    own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
+    own = {"PLANTLOG_CA", "PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
     for name in ("PLANTLOG_BACKUP", "PLANTLOG_ARCHIVE"):
         assert (variables.pop(name), defaults_by_name[name]) == ("", {"/dev/null"})  # no folder
     for name, value in variables.items():
         if name not in own | {"COMPOSE_PROFILES"}:
             assert defaults_by_name[name] == {value}, name
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_images_are_built_with_the_certificates_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """Compose refuses a secret whose file is missing, as Debian's is on RHEL."""
+    bundle = tmp_path / "ca-bundle.crt"
+    monkeypatch.setattr("ops.containers.init._TRUSTED", (str(tmp_path / "ca-certificates.crt"), str(bundle)))
+    if there:
+        bundle.touch()
+    files, _ = initialized(tmp_path / "made")
+    assert f"\nPLANTLOG_CA={bundle if there else '/dev/null'}\n" in files[".env"]
 
 
 def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
