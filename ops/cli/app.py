@@ -20,6 +20,7 @@ from core.formatting import count
 from core.paths import State, plantlog_version
 from core.terminal import protect
 from ops.cli.options import PASS_THROUGH
+from ops.cli.values import quicken
 
 # Name → heading of --help, and where it is: a function, or the ``app`` of a group.
 COMMANDS = {
@@ -146,6 +147,7 @@ def main() -> int:
         if _COMPLETE in os.environ:
             completion_init()
         words = _current(sys.argv[1:])
+        quicken()
         command_line(next(iter(words), ""))(words, prog_name="plantlog")
     except ConfigError as error:
         for problem in error.problems:

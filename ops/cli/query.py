@@ -65,7 +65,6 @@ def ask(
     with quick_imports():
         from core.process.scheduling import lower_priority
         from history.questions import ask as questions
-        from history.sql import output
 
     if name is None:
         questions.list_questions(Console())
@@ -74,6 +73,9 @@ def ask(
     if describe:
         typer.echo(questions.describe(question))
         return
+    with quick_imports():
+        from history.sql import output
+
     lower_priority()  # ingest goes first
     time_range = questions.TimeRange(since, until, at, around)
     limits = _limits(memory, threads, timeout)

@@ -1,24 +1,39 @@
-"""Imports at the start of a notebook: each library costs a tenth of a second or more."""
+"""Imports at the start of a notebook and of commands: each library costs a tenth of a second or more."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from core.paths import CHECKOUT
 
 
-def imported(code: str) -> set[str]:
+def imported(code: str, state: Path | None = None) -> set[str]:
     """The modules that are imported at the end of a program."""
     command = [sys.executable, "-P", "-c", f"{code}\nimport sys; print(*sys.modules)"]
-    run = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, check=True
-    )
-    return {*run.stdout.split()}
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PLANTLOG_STATE": str(state)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return {*run.stdout.splitlines()[-1].split()}
+
+
+def run_by(state: Path, *words: str) -> set[str]:
+    """The modules that are imported at the end of a command."""
+    code = f"import sys; sys.argv[1:] = {words!r}\nfrom ops.cli.app import main\ntry: main()\nexcept SystemExit: pass"
+    return imported(code, state)
 
 
 def test_notebook_imports_what_it_needs_when_it_is_called() -> None:
     modules = imported("from history import notebook; notebook.samples, notebook.polars, notebook.ArchiveError")
     assert not modules & {"pyarrow", "numpy", "duckdb", "asyncpg", "asyncio", "rich", "history.standalone"}
     assert "history.questions.ask" in imported("from history.notebook import S3Options, ask")
+
+
+def test_commands_parse_their_options_without_pydantic(tmp_path: Path) -> None:
+    listed = run_by(tmp_path, "ask", "--limit", "3")
+    assert "history.questions.ask" in listed
+    assert not listed & {"pydantic", "duckdb", "numpy", "pyarrow"}
+    refused = run_by(tmp_path, "sql", "SELECT 1", "--limit", "3", "--with", "x=y")
+    assert "history.sql.session" in refused
+    assert not refused & {"pydantic", "rich.markdown"}

@@ -1,0 +1,44 @@
+"""Values of options without pydantic: typer imports it to convert them, which takes as long as DuckDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperArgument, TyperOption
+
+_typers = TyperOption.get_runtime_param
+
+
+def quicken() -> None:
+    """Take texts and whole numbers as they are. Other kinds are converted by typer, and errors are found there."""
+    for kind in (TyperArgument, TyperOption):
+        kind.get_runtime_param = lambda _: _VALUES  # type: ignore[method-assign, assignment, return-value]
+
+
+class _Values:
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Value of a parameter, as typer would return it. Raises what typer raises."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        if info.parser is None and not info.clamp:
+            if kind is str and type(value) is str:
+                return value
+            if kind == list[str] and isinstance(value, list | tuple) and all(type(item) is str for item in value):
+                return list(value)
+            if kind is int and (number := _number(value)) is not None and _within(number, info.min, info.max):
+                return number
+        return _typers(param).coerce(value, param=param, ctx=ctx)
+
+
+_VALUES = _Values()
+
+
+def _number(value: Any) -> int | None:
+    if type(value) is int:
+        return value
+    return int(value) if type(value) is str and value.isascii() and value.isdecimal() else None
+
+
+def _within(number: int, low: float | None, high: float | None) -> bool:
+    return (low is None or low <= number) and (high is None or number <= high)
