@@ -9,6 +9,7 @@ their names; the second makes the answer of the table ``portion_rows``, which ha
     --   since     timestamptz  from this moment on
     --   hold      interval     minimum time at one value [1 min]
     --   channels  text[]       names or patterns [NULL: all]
+    -- Legal: hold 0 s..100 years
     -- Portions: unit
     SELECT …;
 
@@ -32,13 +33,27 @@ from functools import cache
 from pathlib import Path
 
 REFERENCE = "reference"  # type of a parameter: the interval from which is learned what is usual
+CHANNEL = "channel"  # type of a parameter: the name of one
 FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
 _PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
 _JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")
+_LEGAL = re.compile(r"^-- Legal: (.+)$", re.MULTILINE)
+_RANGE = re.compile(r"(\w+) (\S.*)?\.\.(.*\S)?")
+_WITH_RANGE = ("interval", "int", "int4", "float8")  # types
+_OPTIONS = {"since": "--from", "until": "--to", "channels": "--channel"}  # of all questions
+_DATABASE_TYPES = {REFERENCE: "timestamptz[]", CHANNEL: "text"}
 _READS = re.compile(r"^-- Reads from: (\w+)(?: - (\w+))?$", re.MULTILINE)
 _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+?)( \[([^\[\]]+)\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is legal of a parameter, as the header has both ends: a value, or what it depends on; empty: open."""
+
+    least: str
+    most: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +66,17 @@ class Parameter:
     default: str | None  # as its type is written; None: NULL, or that it is required
     required: bool
     automatic: str = ""  # what NULL means
+    legal: Range | None = None  # of a number or an interval
+
+    @property
+    def option(self) -> str:
+        """Its option on the command line."""
+        return _OPTIONS.get(self.name, "--" + self.name.replace("_", "-"))
 
     @property
     def database_type(self) -> str:
         """Its type in DuckDB: a reference is its bounds."""
-        return "timestamptz[]" if self.type == REFERENCE else self.type
+        return _DATABASE_TYPES.get(self.type, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +114,7 @@ def read(path: Path) -> Question:
             f"{path.name} must begin with '-- {name}: purpose', contain '-- Parameters' and '-- Portions: ', and have "
             "two statements"
         )
-    parameters = []
+    parameters, ranges = [], _ranges(sql)
     for line in lines[lines.index("-- Parameters") + 1 :]:
         match = _PARAMETER.fullmatch(line)
         if match is None:
@@ -101,7 +122,12 @@ def read(path: Path) -> Question:
         default = None if match[5] is None or match[5].startswith("NULL: ") else match[5]
         automatic = (match[5] or "").removeprefix("NULL: ") if default is None else ""
         meaning = match[3] + (match[4] or "")
-        parameters.append(Parameter(match[1], match[2], meaning, default, match[4] is None, automatic))
+        legal = ranges.pop(match[1]) if match[2] in _WITH_RANGE and match[1] in ranges else None
+        if legal is None and match[2] in _WITH_RANGE:
+            raise ValueError(f"{path.name} must say what is legal of {match[1]}: '-- Legal: {match[1]} LEAST..MOST'")
+        parameters.append(Parameter(match[1], match[2], meaning, default, match[4] is None, automatic, legal))
+    if ranges:
+        raise ValueError(f"{path.name} has no number or interval {', '.join(ranges)}, of which it says what is legal")
     summary_columns = next((line for line in lines if line.startswith(_SUMMARY_HEADER)), _SUMMARY_HEADER).removeprefix(
         _SUMMARY_HEADER
     )
@@ -121,6 +147,12 @@ def read(path: Path) -> Question:
         kinds=() if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],),
         compares=judges is not None and judges[2] is not None,
     )
+
+
+def _ranges(sql: str) -> dict[str, Range]:
+    """What is legal, by parameter."""
+    matches = (_RANGE.fullmatch(text) for line in _LEGAL.findall(sql) for text in line.split(", "))
+    return {match[1]: Range(match[2] or "", match[3] or "") for match in matches if match is not None}
 
 
 @cache

@@ -108,8 +108,11 @@ class ReaderPool:
         since = max(over.since, over.until - question.within)
         arguments = {"since": since.isoformat(), "until": over.until.isoformat(), **question.options}
         definition = questions()[question.name]
-        async with self._transaction() as connection:
-            request = await prepare(connection, definition, arguments, patterns, None, strict=False)
+        try:
+            async with self._transaction() as connection:
+                request = await prepare(connection, definition, arguments, patterns, None, strict=False)
+        except OperationError as error:
+            raise QueryError(400, str(error)) from error
         return await (await self._questions_opened()).answer(request, sql, parameters)
 
     @asynccontextmanager

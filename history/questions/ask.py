@@ -120,7 +120,7 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
         key, equals, value = argument.removeprefix("--").partition("=")
         name = key.replace("-", "_")
         if not argument.startswith("--") or name not in extra_options:
-            legal = ", ".join("--" + n.replace("_", "-") for n in extra_options) or "none"
+            legal = ", ".join(one.option for one in extra_options.values()) or "none"
             raise OperationError(f"{question.name} has no option {argument!r}; legal: {legal}")
         if not equals:
             if not rest:
@@ -131,7 +131,7 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
         options[name] = value
     for name, parameter in extra_options.items():
         if parameter.required and name not in options:
-            raise OperationError(f"{question.name} needs --{name.replace('_', '-')}: {parameter.meaning}")
+            raise OperationError(f"{question.name} needs {parameter.option}: {parameter.meaning}")
     return options
 
 
@@ -309,7 +309,7 @@ def list_questions(console: Console) -> None:
 
 def describe(question: Question) -> str:
     """The header of the question's SQL file, and its options."""
-    extra_options = ["--" + p.name.replace("_", "-") for p in question.parameters if p.name not in _COMMON_PARAMETERS]
+    extra_options = [p.option for p in question.parameters if p.name not in _COMMON_PARAMETERS]
     option_names = "On the command line: since is --from, until is --to, channels is --channel. Further options: " + (
         ", ".join(extra_options) or "none"
     )
@@ -326,7 +326,7 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
     try:
         moment: datetime = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         return now - parse_duration(option, text)

@@ -6,10 +6,9 @@ Durations that nobody chose follow the sampling interval of the channels, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,14 +16,14 @@ import asyncpg
 
 from core.errors import OperationError
 from core.formatting import duration
+from history.questions.values import cast_by_duckdb, cast_by_postgresql, parse_values, require_legal
 from schema.queries import load
-from schema.question_files import REFERENCE, Parameter, Question
+from schema.question_files import CHANNEL, REFERENCE, Parameter, Question
 
 if TYPE_CHECKING:
     from history.archive_days.plants import Plants
     from history.sql.sources.plants import PlantArchives
 
-Cast = Callable[[Sequence[tuple[str, str | None]]], Awaitable[Sequence[Any]]]  # types with texts → values
 _EARLIER = timedelta(days=1)  # than what is read: a reference may become longer once the sampling interval is known
 _MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
@@ -32,6 +31,7 @@ _SAMPLING = timedelta(seconds=1)  # where no channel has samples
 _UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _MEANS = 100  # of a reference, at least
 _FALSE_ALARMS = {"false_alarms": "all channels together", "alarm_every": "a unit"}  # accepted, by parameter
+_RAREST = timedelta(days=100_000_000)  # false alarm of a channel: DuckDB counts microseconds in 64 bits
 _MAX_STEPS = 1_000_000  # of the time that is read
 _TERM = re.compile(
     r"(the|\d+) sampling intervals?|an? (\d+)th of the interval|(?:(\d+) times )?the interval(?: up to (\d+) (h|d))?"
@@ -64,12 +64,15 @@ class Request:
     def with_sampling(self, seconds: float | None) -> Request:
         """The request with all durations. ``seconds``: the sampling interval of its channels; None: no samples."""
         sampling = _SAMPLING if seconds is None else timedelta(seconds=seconds)
-        values = dict(self.values)
-        for parameter in sorted(self._automatic(), key=lambda one: one.type != REFERENCE):
+        values, automatic = dict(self.values), list(self._automatic())
+        for parameter in sorted(automatic, key=lambda one: one.type != REFERENCE):
             values[parameter.name] = _value(parameter, values, sampling)
         first = first_read(self.question, values)
-        if values.get("step") is not None and any(one.name == "step" for one in self._automatic()):
+        if values.get("step") is not None and any(one.name == "step" for one in automatic):
             values["step"] = max(values["step"], (values["until"] - first) / _MAX_STEPS)
+        for parameter in self.question.parameters:
+            if parameter not in automatic:
+                require_legal(parameter, values)
         return replace(self, values=values, first=first)
 
     def notes(self) -> Iterator[str]:
@@ -100,7 +103,7 @@ class Request:
         """Values as the question's SQL has them: false alarms are shared by the channels."""
         values = dict(self.values)
         if values.get("false_alarms") is not None:
-            values["false_alarms"] *= max(1, len(self.channels))
+            values["false_alarms"] = min(values["false_alarms"] * max(1, len(self.channels)), _RAREST)
         return values
 
     def _automatic(self) -> Iterator[Parameter]:
@@ -130,15 +133,15 @@ async def prepare(
     ``patterns``: of channels; None: all. ``installation``: None: all. ``strict``: whether it is an error if no channel
     matches, or if samples that the question reads are nowhere any more.
 
-    Raises OperationError for that, asyncpg.DataError for a value of another type.
+    Raises OperationError for that, and for a value that is not legal; asyncpg.DataError for an impossible pattern.
     """
     queries = load("ask")
     await connection.execute(queries["set_installation"], installation)
-    of_target = [arguments["target"]] if "target" in arguments else []
+    of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
     rows = await connection.fetch(queries["select_unmatched_patterns"], [*(patterns or []), *of_target])
     if strict and (unmatched := [row["pattern"] for row in rows]):
         raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
-    values = {**await _values(partial(_cast, connection), question, arguments), "channels": patterns}
+    values = {**await parse_values(cast_by_postgresql(connection), question, arguments), "channels": patterns}
     first, until = first_read(question, values), values["until"]
     lost = await connection.fetch(queries["select_lost_days"], first, until, patterns) if strict else []
     if lost:
@@ -160,78 +163,15 @@ async def prepare_archived(
     """A request about the archives of plants, and what is read of them. As of :func:`prepare`."""
     from history.sql.sources.plants import PlantArchives, matches  # noqa: PLC0415 (few questions need it)
 
-    values = {**await _values(_cast_by_duckdb, question, arguments), "channels": patterns}
+    values = {**await parse_values(cast_by_duckdb(), question, arguments), "channels": patterns}
     first = first_read(question, values)
     archives = PlantArchives(plants, first - _EARLIER, values["until"])
     names = {row["name"]: row["unit_path"] for row in archives.channels}
-    of_target = [arguments["target"]] if "target" in arguments else []
+    of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
     if unmatched := [one for one in [*(patterns or []), *of_target] if not any(matches(name, [one]) for name in names)]:
         raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text; names begin with PLANT/)")
     channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
     return Request(question, values, first, channels, archives.rate, None, True), archives
-
-
-async def _cast(connection: asyncpg.Connection[Any], texts: Sequence[tuple[str, str | None]]) -> Sequence[Any]:
-    columns = (f"CAST(${i}::text AS {kind}) AS value_{i}" for i, (kind, _) in enumerate(texts, 1))
-    return tuple(await connection.fetchrow(f"SELECT {', '.join(columns)}", *(text for _, text in texts)) or ())
-
-
-async def _cast_by_duckdb(texts: Sequence[tuple[str, str | None]]) -> Sequence[Any]:
-    columns = (f"CAST(${i}::text AS {kind})" for i, (kind, _) in enumerate(texts, 1))
-    import duckdb  # noqa: PLC0415 (it takes long to import)
-
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        try:
-            row = connection.execute(f"SELECT {', '.join(columns)}", [text for _, text in texts]).fetchone()
-        except duckdb.Error as error:
-            raise OperationError(str(error)) from error
-    return [value.astimezone(UTC) if isinstance(value, datetime) else value for value in row or ()]
-
-
-async def _values(cast: Cast, question: Question, arguments: Mapping[str, str]) -> dict[str, Any]:
-    parameters = [parameter for parameter in question.parameters if parameter.name != "channels"]
-    texts = [arguments.get(parameter.name, parameter.default) for parameter in parameters]
-    types = ["text" if parameter.type == REFERENCE else parameter.type for parameter in parameters]
-    try:
-        cast_values = await cast(list(zip(types, texts, strict=True)))
-    except OverflowError as error:
-        raise OperationError("found a duration that is too long; legal: at most 999,999,999 days") from error
-    values = dict(zip((parameter.name for parameter in parameters), cast_values, strict=True))
-    for parameter in parameters:
-        if parameter.type == REFERENCE and values[parameter.name] is not None:
-            values[parameter.name] = await _reference(cast, values[parameter.name], values)
-        length, value = values["until"] - values["since"], values[parameter.name]
-        option = f"--{parameter.name.replace('_', '-')}"
-        if parameter.type == "interval" and value is not None and value < timedelta():
-            raise OperationError(f"{option}: found {texts[parameters.index(parameter)]!r}; legal: no negative duration")
-        if parameter.name == "target" and "*" in value:
-            raise OperationError(f"{option}: found {value!r}; legal: the name of one channel")
-        if parameter.name == "step" and value is not None and _follows(parameter) and value > length:
-            raise OperationError(f"--step: found {_text(value)}; legal: at most the interval, {_text(length)}")
-    return values
-
-
-async def _reference(cast: Cast, text: str, values: Mapping[str, Any]) -> list[datetime]:
-    """Bounds of a reference: of ``FROM..TO``, or of a time before since. Raises OperationError."""
-    since, until = values["since"], values["until"]
-    begin_text, is_interval, end_text = text.partition("..")
-    if is_interval:
-        begin, end = await cast([("timestamptz", begin_text), ("timestamptz", end_text)])
-    else:
-        [length] = await cast([("interval", text)])
-        begin, end = since - length, since
-    if begin >= end:
-        raise OperationError(
-            f"--reference: found {text!r}; legal: FROM..TO with FROM before TO, or a time before --from"
-        )
-    if end > datetime.now(UTC):
-        raise OperationError(f"--reference: found {text!r}; legal: an interval of the past")
-    if begin < until and end > since:
-        raise OperationError(
-            f"--reference {text}: it overlaps the interval from --from to --to, which it is compared with"
-        )
-    return [begin, end]
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:

@@ -73,11 +73,15 @@ def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()
         table.add_row(*(escape(_format_value(row[i], items)) for i in column_indexes))
     console.print(table)
     if table.row_count < len(rows):
-        console.print(f"{len(rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
+        console.print(f"{_more(len(rows) - table.row_count, 'row')} (--limit 0 prints all)", style="dim")
     if len(column_indexes) < len(answer.columns):
-        others = len(answer.columns) - len(column_indexes)
-        console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
+        others = _more(len(answer.columns) - len(column_indexes), "column")
+        console.print(f"{others} with --csv or --json, or for a single channel", style="dim")
     _print_note(answer, console)
+
+
+def _more(n: int, noun: str) -> str:
+    return f"{n:,} more {noun}" + ("" if n == 1 else "s")
 
 
 def _print_note(answer: Answer, console: Console) -> None:

@@ -28,6 +28,8 @@
 --   percent_data_bad        int4     share from which on the result is Bad [100]
 --   percent_data_good       int4     share from which on it is Good; else it is Uncertain [100]
 --   use_sloped_extrapolation  boolean  whether the last line goes on, else the last value holds [false]
+-- Legal: step a 1000000th..100 years, in_state -1e280..1e280, fraction 0..1, per 1 us..100 years
+-- Legal: percent_data_bad 0..100, percent_data_good 0..100
 -- Judges: numeric channels
 -- Portions: channel
 -- Shown first: channel, time, aggregate, value, unit, quality

@@ -20,6 +20,7 @@
 --   step               interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   alarm_every        interval     time in which one false row of a unit is accepted [NULL: 20 times the interval]
 --   least_correlation  float8       lowest absolute correlation in the reference, to be a pair [0.8]
+-- Legal: step a 1000000th..interval, alarm_every 1 us..100 years, least_correlation 0..1
 -- Reads from: reference
 -- Judges: numeric channels with samples before since
 -- Portions: namesake

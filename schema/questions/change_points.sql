@@ -17,6 +17,7 @@
 --   channels     text[]       names or patterns [NULL: all analog ones]
 --   step         interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
 --   least_score  float8       lowest score to list [6]
+-- Legal: step a 1000000th..interval, least_score 0..
 -- Judges: analog channels
 -- Portions: channel
 -- Cost: one pass over the samples, then 0.1 ms per channel of 300 means.

@@ -19,6 +19,7 @@
 --   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   warp       interval     how far the runs may be out of step [0 s]
 -- Shown first: channel, from_time, to_time, score, value, other_value, unit
+-- Legal: step a 1000000th..interval, warp 0 s..interval
 -- Reads from: reference
 -- Judges: analog channels
 -- Portions: unit

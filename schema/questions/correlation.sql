@@ -8,11 +8,12 @@
 -- Parameters
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
---   target    text         name of the given channel
+--   target    channel      name of the given channel
 --   channels  text[]       names or patterns to compare with [NULL: all]
 --   step      interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
 --   max_lag   interval     largest lag [NULL: 20 steps]
 --   least_correlation float8  lowest absolute correlation to list [0.5]
+-- Legal: step a 1000000th..interval, max_lag 0 s..interval, least_correlation 0..1
 -- Judges: numeric channels
 -- Portions: channel
 -- Cost: one pass over the samples, then steps × lags × channels pairs: 300 × 41 × 250 take 3 s.

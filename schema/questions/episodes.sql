@@ -17,6 +17,7 @@
 --   reference    reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
 --   step         interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false episode of a unit is accepted [NULL: 20 times the interval]
+-- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Reads from: reference
 -- Judges: analog channels with samples before since
 -- Portions: unit

@@ -18,6 +18,7 @@
 --   long          interval     length of a long mean [NULL: 60 sampling intervals]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
+-- Legal: short 1 us..long, long 1 us..100 years, false_alarms 1 us..100 years
 -- Shown first: channel, class, first_at, peak, peak_at, times_limit
 -- Reads from: reference
 -- Portions: channel

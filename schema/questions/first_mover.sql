@@ -17,6 +17,7 @@
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
 --   sigmas        float8       smallest deviation, in standard deviations of the reference [0]
+-- Legal: step a 1000000th..interval, false_alarms 1 us..100 years, sigmas 0..
 -- Reads from: reference
 -- Portions: channel
 -- Cost: one pass over the samples from the reference to until.

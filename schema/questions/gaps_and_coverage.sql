@@ -6,6 +6,7 @@
 --   channels  text[]       names or patterns [NULL: all]
 --   complete  boolean      also list channels that are complete, or of which that is not known [false]
 --   lookback  interval     time before since that tells the usual distance of a channel with few samples [1 day]
+-- Legal: lookback 0 s..100 years
 --
 -- covered_percent is the share of time without gaps, quarantined samples and unrecorded silence. expected is the
 -- number of samples of a polled channel: stored plus missing. A device that is slower than its interval covers the

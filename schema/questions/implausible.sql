@@ -19,6 +19,7 @@
 --   level     text         last part of the names of tank levels [level]
 --   inlet     text         last part of the names of inlet flows [inlet_flow]
 --   outlet    text         last part of the names of outlet flows [outlet_flow]
+-- Legal: bucket a 1000000th..interval, learn 0 s..100 years, rise 0..1
 -- Reads from: since - learn
 -- Portions: namesake
 -- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s per million samples.

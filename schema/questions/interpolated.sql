@@ -16,6 +16,7 @@
 --   simple_bounds           boolean  whether what follows a Bad sample has no value, else these are skipped [false]
 --   treat_uncertain_as_bad  boolean  whether Uncertain samples count as Bad ones [true]
 --   use_sloped_extrapolation  boolean  whether the last line goes on, else the last value holds [false]
+-- Legal: step a 1000000th..100 years
 -- Judges: numeric channels
 -- Portions: channel
 -- Shown first: channel, time, value, unit, quality

@@ -19,6 +19,7 @@
 --   channels          text[]       names or patterns [NULL: all analog ones]
 --   step              interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   least_regularity  float8       lowest regularity to list [1]
+-- Legal: step a 1000000th..interval, least_regularity 0..
 -- Judges: analog channels
 -- Portions: channel
 -- Cost: one pass over the samples, then 0.2 ms per channel of 500 means.

@@ -19,6 +19,7 @@
 --   samples    int          shortest segment, in samples that changed [60]
 --   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
 --   lookback   interval     how far before since to look for the original [NULL: 1 h, 300 sampling intervals]
+-- Legal: samples 1.., tolerance 0.., lookback 0 s..100 years
 -- Reads from: since - lookback
 -- Judges: analog channels
 -- Portions: channel

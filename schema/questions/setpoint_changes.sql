@@ -11,6 +11,7 @@
 --   channels  text[]       names or patterns [NULL: all]
 --   hold      interval     least mean time that a value is held [NULL: 10 sampling intervals, a 100th of the interval]
 --   lookback  interval     how far before since to look for the earlier value [NULL: 1 h, 300 sampling intervals]
+-- Legal: hold 0 s..100 years, lookback 0 s..100 years
 -- Reads from: since - lookback
 -- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.

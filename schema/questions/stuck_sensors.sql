@@ -17,6 +17,7 @@
 --   hold          interval     minimum time at one value [NULL: 10 sampling intervals]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
+-- Legal: hold 0 s..100 years, false_alarms 1 us..100 years
 -- Reads from: reference
 -- Portions: unit
 -- Cost: one pass over the channels' samples from the reference to until, sorted by time: 1 s per million samples.

@@ -14,6 +14,7 @@
 --   step          interval     length of the shortest mean of a move [NULL: the sampling interval]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false jumps of all channels together [NULL: 20 times the interval]
+-- Legal: busy 0.., step a 1000000th..interval, false_alarms 1 us..100 years
 -- Reads from: reference
 -- Portions: channel
 -- Cost: one pass over the channels' samples from the reference to until, twice: 4 s per million samples.

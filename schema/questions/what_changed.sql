@@ -14,6 +14,7 @@
 --   reference    reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
 --   least_score  float8       lowest score to list [3]
 --   carry        interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
+-- Legal: least_score 0.., carry 0 s..100 years
 -- Reads from: reference - carry
 -- Judges: numeric channels
 -- Portions: channel

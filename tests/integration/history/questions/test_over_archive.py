@@ -171,11 +171,6 @@ def test_text_channel_has_no_correlation(archived: State) -> None:
     assert ask(archived, "correlation", {"target": "boiler/mode"})[0] == []
 
 
-def test_illegal_step_is_an_error(archived: State) -> None:
-    with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
-        ask(archived, "first_mover", {"step": "0 s"})
-
-
 def test_command_answers_as_json(archived: State) -> None:
     words = ("--from", at(3600).isoformat(), "--to", at(90_010).isoformat(), "-c", "boiler/*", "--json")
     result = plantlog(archived.root, "ask", "stuck_sensors", *words)
