@@ -9,7 +9,7 @@
 -- end); seconds_after_start is from_time after since, never negative. score is the largest difference in limits, never
 -- negative: 1 is the limit (NULL: the channel stood in both runs). value and other_value are those at that time (at)
 -- and at the time of the earlier run that it was compared with (other_at). A channel without samples in one of both is
--- not judged.
+-- not judged. If a part of the earlier run alone is unlike the rest of it, ask says so.
 --
 -- Parameters
 --   since      timestamptz  start of the run
@@ -18,8 +18,8 @@
 --   reference  reference    the earlier run: FROM..TO, or a time before [NULL: as long as the interval]
 --   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   warp       interval     how far the runs may be out of step [0 s]
--- Shown first: channel, from_time, to_time, score, value, other_value, unit
 -- Legal: step a 1000000th..interval, warp 0 s..interval
+-- Shown first: channel, from_time, to_time, score, value, other_value, unit
 -- Reads from: reference
 -- Judges: analog channels
 -- Portions: unit

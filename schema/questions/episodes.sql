@@ -7,8 +7,8 @@
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
 -- limit. overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
--- at the same time, this one too; place is the order in which these began. Channels that could not be judged come last,
--- with a note.
+-- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
+-- judged.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
@@ -42,6 +42,7 @@ named AS (
     SELECT e.*, c.name, c.unit_path, unit_at(e.channel_id, e.from_time, patterns := channels) AS unit
     FROM episodes AS e
     JOIN analog AS c ON c.channel_id = e.channel_id
+    WHERE e.verdict IS NULL
 ),
 concurrent AS (
     SELECT one.channel_id, one.from_time, count(DISTINCT other.channel_id) AS overlapping,
@@ -53,10 +54,16 @@ concurrent AS (
 )
 SELECT n.name AS channel, n.from_time, n.to_time,
        CASE WHEN n.peak > n.usual THEN 'up' WHEN n.peak < n.usual THEN 'down' END AS direction, n.usual, n.peak,
-       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place, n.note
+       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place, NULL AS verdict
 FROM named AS n
-LEFT JOIN concurrent AS o ON o.channel_id = n.channel_id AND o.from_time = n.from_time;
+JOIN concurrent AS o ON o.channel_id = n.channel_id AND o.from_time = n.from_time
+UNION ALL BY NAME
+SELECT c.name AS channel, verdict_text(e.verdict) AS verdict
+FROM episodes AS e
+JOIN analog AS c ON c.channel_id = e.channel_id
+WHERE e.verdict IS NOT NULL;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
-ORDER BY from_time IS NULL, overlapping DESC, from_time, round(score, 6) DESC, channel;
+WHERE verdict IS NULL
+ORDER BY overlapping DESC, from_time, round(score, 6) DESC, channel;

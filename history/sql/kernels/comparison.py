@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import (
+    AS_FAR_AS_REFERENCE,
+    JUDGED,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    UNLIKE,
+    has_unlike_part,
+)
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DIFFERENCES = pa.struct(
@@ -55,10 +62,13 @@ class Comparison:
         verdicts = np.full(len(channels), JUDGED if len(other) >= len(values) else AS_FAR_AS_REFERENCE)
         verdicts[(~np.isnan(other)).sum(axis=0) < max(_MIN_MEANS, len(other) // 2)] = SHORT_REFERENCE
         verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
+        for column in np.flatnonzero((verdicts == JUDGED) | (verdicts == AS_FAR_AS_REFERENCE)).tolist():
+            if _is_unlike(other[:, column]) and not _is_unlike(values[:, column]):
+                verdicts[column] = UNLIKE
         nothing = {field.name: None for field in DIFFERENCES}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}
-        known = (verdicts == JUDGED) | (verdicts == AS_FAR_AS_REFERENCE)
+        known = (verdicts != SHORT_REFERENCE) & (verdicts != NO_SAMPLES)
         channels, other, values = channels[known], other[:, known], values[:, known]
         if not len(channels):
             return
@@ -82,6 +92,12 @@ class Comparison:
                     "other": float(other[path[peak], column]),
                     "score": float(size[peak]) if measurable[column] else None,
                 }
+
+
+def _is_unlike(run: Float64s) -> bool:
+    """Return whether a part of a run is unlike the others, as in start-ups it is of both runs."""
+    known = run[~np.isnan(run)]
+    return has_unlike_part(known - np.median(known))
 
 
 def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.bool_]]:

@@ -11,21 +11,33 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.reference import MIN_POSITIONS, least_limit, usual
+from history.sql.kernels.reference import (
+    CONSTANT,
+    JUDGED,
+    MIN_POSITIONS,
+    MOSTLY_MISSING,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    UNLIKE,
+    has_unlike_part,
+    least_limit,
+    usual,
+)
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 EPISODES = pa.struct(
     [
         ("channel_id", pa.int32()),
-        ("from_time", TIME),  # where the first bucket beyond the limit begins; None: the channel was not judged
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of episodes only
+        ("from_time", TIME),  # where the first bucket beyond the limit begins
         ("to_time", TIME),  # where the last one ends; None: the episode lasts until the end
         ("peak_time", TIME),
         ("usual", pa.float64()),
         ("peak", pa.float64()),
         ("least", pa.float64()),  # distance that counts, from what is usual
-        ("note", pa.string()),  # why the channel was not judged; None: it was
     ]
 )
+_CONSTANT = 1e-9  # of the largest value: a smaller extent is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +61,10 @@ class Episodes:
         """Rows of a channel that has an episode in so many ``buckets``. ``reference``, ``values``: (buckets,)."""
         nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
         known = reference[~np.isnan(reference)]
-        if len(known) < MIN_POSITIONS:
-            yield nothing | {"note": f"not judged: the reference has {len(known)} means, needs {MIN_POSITIONS}"}
-            return
-        middle = float(np.median(known))
-        if np.ptp(known) <= 1e-9 * np.abs(known).max():
-            if (np.abs(values - middle) > max(1e-9 * abs(middle), 1e-4 * self.spans.get(channel, 0.0))).any():
-                yield nothing | {"note": "not judged: constant in the reference, but not later"}
+        middle = float(np.median(known)) if len(known) else 0.0
+        verdict = _verdict(known - middle, len(reference), values, middle)
+        yield nothing | {"verdict": verdict}
+        if verdict not in (JUDGED, UNLIKE, MOSTLY_MISSING):
             return
         off = np.where(np.isnan(values), 0.0, values - middle)
         if not (np.abs(off) > least_limit(known - middle)).any():
@@ -72,3 +81,16 @@ class Episodes:
                     "peak": float(values[peak]),
                     "least": limit,
                 }
+
+
+def _verdict(deviations: Float64s, n: int, values: Float64s, middle: float) -> int:
+    """What can be said about a channel. ``deviations``: of the means of the reference, up to ``n``, from the median."""
+    if np.isnan(values).all():
+        return NO_SAMPLES
+    if len(deviations) < MIN_POSITIONS:
+        return SHORT_REFERENCE
+    if np.ptp(deviations) <= _CONSTANT * (abs(middle) + np.abs(deviations).max()):
+        return CONSTANT
+    if has_unlike_part(deviations):
+        return UNLIKE
+    return MOSTLY_MISSING if 2 * len(deviations) < n else JUDGED

@@ -119,6 +119,12 @@ def least_limit(reference: Float64s) -> float:
     return _MARGIN * float(np.abs(reference[: n // (n // _BLOCKS) * (n // _BLOCKS)]).max())
 
 
+def has_unlike_part(deviations: Float64s) -> bool:
+    """Return whether a part of a reference is unlike the others. ``deviations``: from the median, without NaN."""
+    parts = np.abs(deviations[: len(deviations) // PARTS * PARTS]).reshape(PARTS, -1)
+    return bool(parts.size and unlike(np.median(parts, axis=1)[:, None]).any())
+
+
 def unlike(sizes: Float64s) -> NDArray[np.bool_]:
     """Which parts of a reference are unlike the others. ``sizes``: (parts, statistics), what is usual in each."""
     far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(np.median(sizes, axis=0), 1e-12)

@@ -17,12 +17,11 @@ from history.sql.kernels.reference import (
     JUDGED,
     MIN_POSITIONS,
     NO_SAMPLES,
-    PARTS,
     SHORT_REFERENCE,
     UNLIKE,
     UNRELATED,
+    has_unlike_part,
     least_limit,
-    unlike,
     usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
@@ -141,8 +140,7 @@ class Relations:
             return False, None
         middle = np.median(known)
         known -= middle
-        parts = np.abs(known[: len(known) // PARTS * PARTS]).reshape(PARTS, -1)
-        is_unlike = bool(unlike(np.median(parts, axis=1)[:, None]).any())
+        is_unlike = has_unlike_part(known)
         far = np.abs(after[i] - sign * after[j] - middle)
         if (far > least_limit(known)).sum() < _LASTS:
             return is_unlike, None

@@ -9,7 +9,7 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.comparison import Comparison
-from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE, UNLIKE
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 13, dtype=np.int32)
@@ -54,6 +54,15 @@ def test_a_longer_phase_is_no_difference_where_it_may_be_warped() -> None:
     values[200:, 0] -= 20
     [row] = rows(other, values, warp=30)
     assert (row["channel_id"], row["from_time"], row["to_time"]) == (10, 3000, None)
+
+
+def test_a_fault_of_the_earlier_run_is_said() -> None:
+    random = np.random.default_rng(1)
+    other, values = random.normal(50, 1, (2, 300, 3))
+    other[100:160, 1] += 20
+    assert verdicts(other, values) == [JUDGED, UNLIKE, JUDGED]
+    assert verdicts(values, other) == [JUDGED] * 3
+    assert verdicts(start_up(1), start_up(2)) == [JUDGED] * 3
 
 
 def test_a_channel_that_stood_has_no_score() -> None:

@@ -8,12 +8,21 @@ import numpy as np
 
 from core.batch import Float64s
 from history.sql.kernels.episodes import Episodes
+from history.sql.kernels.reference import CONSTANT, JUDGED, MOSTLY_MISSING, NO_SAMPLES, SHORT_REFERENCE, UNLIKE
 from history.sql.kernels.unit_means import UnitMeans
 
 
 def rows(reference: Float64s, values: Float64s, spans: dict[int, float] | None = None) -> list[dict[str, Any]]:
     kernel = Episodes(1000, 10, 10 * 20 * len(values), spans or {})
+    return [row for row in of_unit(kernel, reference, values) if row["verdict"] is None]
+
+
+def of_unit(kernel: Episodes, reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
     return list(kernel.of_unit(UnitMeans(1, np.array([7], np.int32), reference[:, None], values[:, None])))
+
+
+def verdict(reference: Float64s, values: Float64s) -> int:
+    return next(row["verdict"] for row in of_unit(Episodes(1000, 10, 1000, {}), reference, values))  # type: ignore[no-any-return]
 
 
 def noise(seed: int, n: int) -> Float64s:
@@ -50,12 +59,19 @@ def test_missing_values_are_in_no_episode() -> None:
 
 
 def test_what_cannot_be_judged() -> None:
-    [row] = rows(noise(1, 39), noise(2, 200))
-    assert (row["from_time"], row["note"]) == (None, "not judged: the reference has 39 means, needs 40")
-    assert rows(np.full(100, 3.0), np.full(100, 3.0)) == []
-    [row] = rows(np.full(100, 3.0), np.full(100, 4.0))
-    assert (row["from_time"], row["note"]) == (None, "not judged: constant in the reference, but not later")
-    assert rows(np.full(100, 3.0), np.full(100, 3.0001), {7: 100.0}) == []
+    gone = np.full(200, np.nan)
+    mostly_gone, faulty = noise(1, 300), noise(1, 300)
+    mostly_gone[60:240] = np.nan
+    faulty[100:160] += 20
+    for reference, values, expected in (
+        (noise(1, 39), noise(2, 200), SHORT_REFERENCE),
+        (noise(1, 300), gone, NO_SAMPLES),
+        (np.full(100, 3.0), np.full(100, 4.0), CONSTANT),
+        (mostly_gone, noise(2, 200), MOSTLY_MISSING),
+        (faulty, noise(2, 200), UNLIKE),
+        (noise(1, 300), noise(2, 200), JUDGED),
+    ):
+        assert (verdict(reference, values), rows(reference, values)) == (expected, [])
 
 
 def test_limits_are_those_of_the_whole_unit() -> None:
@@ -63,7 +79,7 @@ def test_limits_are_those_of_the_whole_unit() -> None:
         before, now = (np.repeat(noise(seed, 300)[:, None], channels, axis=1) for seed in (1, 2))
         now[50:60] += 40
         means = UnitMeans(1, np.arange(channels, dtype=np.int32), before, now)
-        return [row["least"] for row in Episodes(0, 10, 60_000, {}).of_unit(means)]
+        return [row["least"] for row in Episodes(0, 10, 60_000, {}).of_unit(means) if row["verdict"] is None]
 
     [alone], together = limits(1), limits(30)
     assert len(together) == 30

@@ -18,7 +18,8 @@ from core.copy_stream import copy_stream
 from core.paths import State
 from core.samples import Samples
 from core.timestamps import microseconds
-from history.questions.ask import ask
+from history.questions.ask import TimeRange, answer, ask
+from schema.question_files import questions
 from simulator.tags import SimTag
 from tests.database import Database
 from tests.states import store_dsns
@@ -188,3 +189,8 @@ class Recording:
         table = await asyncio.to_thread(ask, question, since=since, until=until, state=self.state, **options)
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
+
+    async def answer(self, question: str, since: datetime, until: datetime, **options: str) -> tuple[Any, str]:
+        """The table of an answer, and the lines about it. ``options``: as texts."""
+        interval = TimeRange(since.isoformat(), until.isoformat())
+        return await asyncio.to_thread(answer, self.state, questions()[question], interval, (), options)
