@@ -5,7 +5,8 @@
 - A decoder takes memory in proportion to the message: never more samples than it has bytes, of structures for each
   member.
 - The receiver puts on the spool every sample and text of a channel that there is, and nothing else, whatever the times
-  and handles are; what can't be decoded is a gap.
+  and handles are; what can't be decoded is a gap. A repeat that is equal in time, value and status may be dropped. A
+  different value that can't be told apart by its times is recorded as a conflict.
 
 Input: what kind of message; the message's body.
 """
@@ -17,12 +18,13 @@ import math
 import signal
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from asyncua import ua
@@ -317,6 +319,25 @@ def _source() -> OpcuaSource:
 _OURS = Tags(_source(), {f"t{i}": channel for i, channel in enumerate(_IDS.tolist())})
 
 
+class _Kept(NamedTuple):
+    """A sample or text on the spool."""
+
+    channel: int
+    value: bytes | str | None  # bits, or the text; None: of a text channel that has no value
+    status: int
+    time: int  # µs
+
+
+class _Due(NamedTuple):
+    """A sample or text of a message."""
+
+    channel: int
+    value: bytes | str | None
+    status: int
+    time: int  # µs
+    server: int  # µs; 0: none
+
+
 async def _received(body: bytes) -> None:
     response = publish_response(body)
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
@@ -335,27 +356,55 @@ async def _received(body: bytes) -> None:
     subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker, key=0)
     await receiver.store(body, response.notification, subscription, lambda _: {})
     await receiver.check()
-    due: list[tuple[int, ...]] = []
+    due: list[_Due] = []
     for start, end in response.notification.data_changes:
         try:
-            change = _OURS.by_position(data_change(body, start, end, _ARRIVAL, _OURS.rules))
+            due += _due(_OURS.by_position(data_change(body, start, end, _ARRIVAL, _OURS.rules)))
         except DecodeError:
             assert status.missed
             assert any(isinstance(batch, GapBatch) for batch in spool.batches)
-            continue
-        rows = [(handle, state or 0) for handle, _, state, _ in _rows(change)]
-        rows += [(text.handle, text.status) for text in change.texts]
-        due += [(int(_IDS[handle]), state) for handle, state in rows if handle < _TAGS]
-    kept: list[tuple[int, ...]] = []
-    refused: list[int] = []
+    kept: list[_Kept] = []
+    refused: set[int] = set()
     for batch in spool.batches:
         assert len(batch)
         assert encode(decode(record := encode(batch))) == record, "the spool does not give back what it was given"
         if isinstance(batch, SampleBatch):
-            kept += zip(batch.samples.channel.tolist(), batch.samples.status.tolist(), strict=True)
+            columns = (getattr(batch.samples, name).tolist() for name in ("channel", "value", "status", "time"))
+            kept += [_Kept(channel, _bits(value), *rest) for channel, value, *rest in zip(*columns, strict=True)]
         elif isinstance(batch, EventBatch):
-            kept += [(e.channel_id or 0, e.status or 0) for e in batch.events if e.type == "text"]
-            refused += [e.channel_id or 0 for e in batch.events if e.type == "conflict"]
+            kept += [_Kept(e.channel_id or 0, e.text, e.status or 0, e.time) for e in batch.events if e.type == "text"]
+            refused |= {e.channel_id or 0 for e in batch.events if e.type == "conflict"}
+    assert not Counter(one[:3] for one in kept) - Counter(one[:3] for one in due), "stored, and not sent"
     # Of values that can't be told apart by their time the first one is kept; not each of the others is an event.
-    assert sorted(row for row in kept if row[0] not in refused) == sorted(row for row in due if row[0] not in refused)
-    assert {channel for channel, _ in kept} == {channel for channel, _ in due}
+    lost = Counter(one[:3] for one in _distinct(due)) - Counter(one[:3] for one in set(kept))
+    assert {channel for channel, *_ in lost} <= refused, "sent, and not stored"
+    assert {one.channel for one in kept} == {one.channel for one in due}
+
+
+def _due(change: DataChange) -> Iterator[_Due]:
+    """The samples and texts of our channels, in order of arrival; without a timestamp each has a time of its own."""
+    rows = Counter[int]()
+    for handle, time, server, value, status in zip(*(column.tolist() for column in change.columns()), strict=True):
+        if handle < _TAGS:
+            own = rows[handle] if time == _ARRIVAL and not server else 0
+            yield _Due(int(_IDS[handle]), None if handle in _TEXTS else _bits(value), status, time + own, server)
+            rows[handle] += 1
+    for text in change.texts:
+        if text.handle < _TAGS:
+            yield _Due(int(_IDS[text.handle]), text.text, text.status, text.time, text.server)
+
+
+def _distinct(due: Sequence[_Due]) -> set[_Kept]:
+    """What has to be stored: each time, value and status of a channel once.
+
+    A value that differs from the one before, with the same time, takes the server's if that is later.
+    """
+    before: dict[int, _Due] = {}
+    distinct: dict[_Due, _Kept] = {}
+    for one in due:
+        last = before.get(one.channel)
+        if last is None or last[:4] != one[:4]:
+            is_change = last is not None and last.time == one.time
+            distinct.setdefault(one, _Kept(*one[:3], max(one.time, one.server) if is_change else one.time))
+        before[one.channel] = one
+    return set(distinct.values())
