@@ -5,7 +5,7 @@ To have DuckDB compare bins with what is usual takes 200 ns of CPU a sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,17 @@ FAR_OFF = pa.struct(
     ]
 )
 _SCALES = 3
+
+
+class _Scale(NamedTuple):
+    """Deviations of a channel on one scale."""
+
+    number: int
+    width: int  # of what deviates: values
+    every: float  # µs, from one to the next
+    reference: Float64s
+    time: Int64s  # of those of the interval
+    value: Float64s
 
 
 class _Far(NamedTuple):
@@ -87,35 +98,36 @@ class Excursions:
             return NO_SAMPLES, []
         if before.stop - before.start < 2:
             return SHORT_REFERENCE, []
-        floor = smallest(float(value[before].mean()), self.spans.get(channel))
-        verdict, excursions = SHORT_REFERENCE, list[_Far]()
-
-        def judge(scale: int, off: Float64s, learned: Float64s, begins: Int64s, positions: float, width: int) -> None:
-            """Add what is far. ``off``, ``begins``: of the interval; ``learned``: of the reference."""
-            nonlocal verdict
-            middle = float(np.median(learned)) if len(learned) and scale else 0.0
-            limit, faults = usual(learned - middle, positions, width if scale else None)
-            if np.isfinite(limit):
-                verdict = FAULTY if faults else min(verdict, JUDGED) if verdict == SHORT_REFERENCE else verdict
-            distance = np.nan_to_num(off - middle)
-            rows = _placed(np.abs(distance), np.abs(distance) > max(limit, floor), width)
-            excursions.append(_Far(scale, begins[rows], distance[rows], limit if limit > floor * 1e-6 else 0.0))
-
         spikes = value - smoothed(value)
         distance = float(time[before][-1] - time[before][0]) / (before.stop - before.start - 1)
-        judge(0, spikes[inside], spikes[before], time[inside], self._positions(distance), 1)
+        scales = [_Scale(0, 1, distance, spikes[before], time[inside], spikes[inside]), *self._of_means(time, value)]
+        limits = [usual(scale.reference, self._positions(scale.every), scale.width) for scale in scales]
+        verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
+        floor = smallest(float(value[before].mean()), self.spans.get(channel))
+        far = [_far(scale, limit, floor) for scale, (limit, _) in zip(scales, limits, strict=True)]
+        return max(verdicts, default=SHORT_REFERENCE), far
+
+    def _of_means(self, time: Int64s, value: Float64s) -> Iterator[_Scale]:
+        """Deviations of single means, and if the reference suffices, of long ones, from their medians there."""
         begins, mean = _means(time, value, (time - self.within[0]) // self.short)
         before, inside = (slice(*np.searchsorted(begins, of).tolist()) for of in (self.reference, self.within))
         longest = widest(before.stop - before.start, self.long // self.short)
-        for scale, width in ((1, 1), (2, longest)) if longest > 1 else ((1, 1),):
+        for number, width in ((1, 1), (2, longest)) if longest > 1 else ((1, 1),):
             off = deviations(smoothed(mean) if width > 1 else mean, width)
-            learned = off[before.start + reach(width) - width : before.stop - width + 1]
-            judge(scale, off[inside], learned, begins[inside], self._positions(self.short), width)
-        return verdict, excursions
+            reference = off[before.start + reach(width) - width : before.stop - width + 1]
+            middle = float(np.median(reference)) if len(reference) else 0.0
+            yield _Scale(number, width, self.short, reference - middle, begins[inside], off[inside] - middle)
 
     def _positions(self, distance: float) -> float:
         """How many positions there are to one false alarm, which the scales share."""
         return _SCALES * self.false_alarms / max(distance, 1.0)
+
+
+def _far(scale: _Scale, limit: float, floor: float) -> _Far:
+    """Deviations of the interval beyond a limit, which is at least ``floor``."""
+    distance = np.nan_to_num(scale.value)
+    rows = _placed(np.abs(distance), np.abs(distance) > max(limit, floor), scale.width)
+    return _Far(scale.number, scale.time[rows], distance[rows], limit if limit > floor * 1e-6 else 0.0)
 
 
 def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float64s]:
