@@ -28,6 +28,9 @@ _console = Console(stderr=True)
 _WIDE = 200  # columns without a terminal
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 _Plot = Annotated[Path | None, typer.Option("--plot", help="Plot to this file (.svg, .png or .pdf).")]
+_Kept = Annotated[
+    Path | None, typer.Option("--folder", help="Keep database and archive in this folder, or ask those that it has.")
+]
 _File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Output of --json. Default: standard output.")]
 
 
@@ -118,9 +121,7 @@ def questions(
         str, typer.Option(help="Spans: the day, an hour of it, all days (month) of some channels. '' for none.")
     ] = "day,hour,month",
     only: Annotated[str, typer.Option(help="Questions, comma separated. Default: all.")] = "",
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep database and archive in this folder, or ask those that it has.")
-    ] = None,
+    folder: _Kept = None,
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
@@ -147,9 +148,7 @@ def cluster(
     channels: Annotated[int, typer.Option(min=20, help="Channels of the day, each at 1 Hz.")] = 320,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8",
     only: Annotated[str, typer.Option(help="Questions, comma separated. Default: three that differ in kind.")] = "",
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep database and archive in this folder, or ask those that it has.")
-    ] = None,
+    folder: _Kept = None,
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
@@ -183,10 +182,10 @@ def labelled(
     from lab.bench.recordings import projects
 
     names = _chosen("--recordings", recordings, [*projects()]) or [*projects()]
-    asked = _chosen("--only", only, labelled.NAMES) or [*labelled.NAMES]
+    question_names = _chosen("--only", only, labelled.NAMES) or [*labelled.NAMES]
     halves = _chosen("--half", half, labelled.HALVES) or [*labelled.HALVES]
     with _folder() as place:
-        findings = labelled.measure(place, folder, names, asked, tuned, halves, _print_progress)
+        findings = labelled.measure(place, folder, names, question_names, tuned, halves, _print_progress)
     shown = [tables.labelled(findings), *([tables.events(findings)] if details else [])]
     published = {name: projects()[name].published for name in names}
     _output({"published": published, "findings": [asdict(one) for one in findings]}, shown, as_json, file)
