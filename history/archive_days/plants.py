@@ -102,10 +102,10 @@ class Plants:
         if self._days is None:
             folders = [f"{MANIFESTS}/installation={plant.installation}" for plant in self.plants]
             paths = [path for folder in _once(folders) for path in self.location.listing(folder)]
-            found: dict[str, list[date]] = {}
+            dates: dict[str, list[date]] = {}
             for match in filter(None, map(_MANIFEST.fullmatch, paths)):
-                found.setdefault(match[1], []).append(date.fromisoformat(match[2]))
-            self._days = {each: tuple(sorted(found.get(str(each.installation), ()))) for each in self.plants}
+                dates.setdefault(match[1], []).append(date.fromisoformat(match[2]))
+            self._days = {each: tuple(sorted(dates.get(str(each.installation), ()))) for each in self.plants}
             if missing := [each for each, days in self._days.items() if not days]:
                 raise OperationError(
                     f"archive {self.location.name}: plant {missing[0].name}: no day of installation "

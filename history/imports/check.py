@@ -150,9 +150,9 @@ def _distinct(portions: Iterable[ImportPortion], checked: Checked) -> Iterator[I
 
     The newest sample of each channel is held back, as the next portion may have its time.
     """
-    held: ImportPortion | None = None
+    newest: ImportPortion | None = None
     for portion in portions:
-        both = portion if held is None else joined((held, portion))
+        both = portion if newest is None else joined((newest, portion))
         ordered = both.part(both.samples.order())  # stable: equal ones are in the order of lines
         repeats = ordered.samples.repeats()
         dropped = repeats if checked.duplicates == "first" else np.append(repeats[1:], False)[: len(repeats)]
@@ -160,10 +160,10 @@ def _distinct(portions: Iterable[ImportPortion], checked: Checked) -> Iterator[I
         kept = ordered.part(~dropped)
         channel = kept.samples.channel
         is_newest = np.append(channel[1:] != channel[:-1], True)[: len(channel)]
-        held = kept.part(is_newest)
+        newest = kept.part(is_newest)
         yield kept.part(~is_newest)
-    if held is not None:
-        yield held
+    if newest is not None:
+        yield newest
 
 
 def _add(checked: Checked, portion: ImportPortion, ordered: ImportPortion, channels: int) -> ImportPortion:

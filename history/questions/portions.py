@@ -77,8 +77,8 @@ def drawing(session: Session, title: str) -> Drawing:
         windows = [(since, until) for since, until in edges]
     queries = load("duckdb")
     drawn, left_out = named_channels(rows)
-    with session.rows(queries["select_texts"], [[*drawn, *left_out]]) as (_, found):
-        texts = frozenset(name for (name,) in found)
+    with session.rows(queries["select_texts"], [[*drawn, *left_out]]) as (_, rows_of_texts):
+        texts = frozenset(name for (name,) in rows_of_texts)
     names, _ = named_channels(rows, texts)
     curves, gaps = list[Any](), list[Any]()
     for since, until in windows:
@@ -127,7 +127,7 @@ def _sampling(session: Session, request: Request) -> float | None:
 
 
 def _judgements(session: Session) -> Iterator[str]:
-    """How many channels were judged, and which were not, where the rows of portions have verdicts."""
+    """The number of channels that were judged, and those that were not, where the rows of portions have verdicts."""
     with session.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = 'portion_rows'") as (_, rows):
         if ("verdict",) not in list(rows):
             return

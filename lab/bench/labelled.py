@@ -90,14 +90,14 @@ def measure(
     folder: Path,
     recordings: Path,
     names: Sequence[str],
-    asked: Sequence[str],
+    question_names: Sequence[str],
     tuned: bool,
     halves: Sequence[str],
     progress: ProgressCallback,
 ) -> list[Finding]:
     """Load the recordings of projects into a private database in ``folder``, and ask.
 
-    ``names``: of projects; ``asked``: questions, and the PCA. ``halves``: of the events.
+    ``names``: of projects; ``question_names``: the PCA may be among them; ``halves``: of the events.
     """
     by_project = {name: read(recordings, name) for name in names}
     findings = list[Finding]()
@@ -108,7 +108,7 @@ def measure(
             progress(note)
         progress("the recordings are loaded")
         for name, of_project in by_project.items():
-            for question in asked:
+            for question in question_names:
                 options = of_project[0].project.tuned.get(question) if tuned else None
                 for kind, chosen in (("default", {}), *([("tuned", options)] if options else [])):
                     added = _findings(state, of_project, question, kind, chosen, halves)

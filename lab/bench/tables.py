@@ -155,7 +155,7 @@ def labelled(findings: Sequence[Finding]) -> Table:
     shown = table("labelled events (onset: median in samples)", ("recordings", "question", "options"), heads)
     for key, group in groupby(findings, lambda one: (one.project, one.question, one.options)):
         answers = list(group)
-        events, calm = ([one for one in answers if bool(one.event) is wanted] for wanted in (True, False))
+        events, calm = [one for one in answers if one.event], [one for one in answers if not one.event]
         n, known = sum(one.found for one in events), [one for one in events if one.has_cause]
         onsets = [one.onset for one in events if one.onset is not None]
         ranked = sum(one.rank is not None and one.rank <= 3 for one in known)
