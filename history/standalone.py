@@ -855,7 +855,7 @@ class Verdict:
 
     @property
     def strictly_ok(self) -> bool:
-        """Whether, besides, no sealed row was deleted or amended without proof, and no file is missing."""
+        """Return whether, besides, no sealed row was deleted or amended without proof, and no file is missing."""
         return self.ok and not self.missing and all(amendment.proven for amendment in self.amended)
 
 
@@ -1014,7 +1014,7 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
 
 
 def sealing(seal: Seal) -> str:
-    """When a day was sealed, and its root, in words."""
+    """Time and root of a seal, in words."""
     return f"sealed at {_words(seal.sealed_at)}, root {seal.root}"
 
 

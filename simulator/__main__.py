@@ -144,7 +144,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _add_controls(commands: argparse._SubParsersAction[argparse.ArgumentParser], scenarios: str) -> None:
-    """What a simulator that runs is told to do."""
+    """Add the commands for a simulator that runs."""
     control = argparse.ArgumentParser(add_help=False)
     control.add_argument(
         "--control-port",

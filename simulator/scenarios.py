@@ -133,7 +133,7 @@ class ScenarioPlant(DemoPlant):
         self._overrides.pop(self._sensors.get(scenario.name, -1), None)
 
     def _reading(self, scenario: Scenario, true: float) -> float:
-        """What the sensor of a scenario shows."""
+        """The value that the sensor of a scenario shows."""
         recorded, since = self._recorded[scenario.name], self.time - scenario.start
         if not scenario.started:
             scenario.started = True

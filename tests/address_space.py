@@ -54,5 +54,5 @@ async def _load_once(server: InternalServer, shelf_file: Path | None = None) -> 
 
 
 def share() -> None:
-    """From now on."""
+    """Share the standard address space from now on."""
     InternalServer.load_standard_address_space = _load_once

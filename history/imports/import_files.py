@@ -49,7 +49,7 @@ from schema.queries import load
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """Where the samples of a file go to.
+    """The channels and archived days that the samples of a file go to.
 
     ``channels``: in the order of its names, rows of section ``select_channels``; None: to be created.
     """

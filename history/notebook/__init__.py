@@ -136,7 +136,7 @@ def aggregates(
     key: str | Path | None = None,
     **configuration: Any,
 ) -> Any:
-    """What historians compute over intervals, as a ``pyarrow.Table`` with the columns of the question ``aggregates``.
+    """Aggregates of intervals, as a ``pyarrow.Table`` with the columns of the question ``aggregates``.
 
     ``aggregate``: one or several of ``time_average``, ``total``, ``duration_in_state``, ``count_transitions``,
     ``increase``, ``rate``, ``percentile``, ``minimum`` and ``maximum``; ``step``: length of an interval (None: one);

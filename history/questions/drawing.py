@@ -40,7 +40,7 @@ _CURVE, _MARK, _GAP, _EARLIER = "#1f77b4", "#d62728", "#9aa0a6", "#6a3d9a"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a row says something of a channel: an interval, a moment (end: None), or a point (with a value)."""
+    """The place of a row on a channel's curve: an interval, a moment (end: None), or a point (with a value)."""
 
     channel: str | None  # None: all
     begin: datetime
@@ -173,7 +173,7 @@ def named_channels(rows: Any, texts: frozenset[str] = frozenset()) -> tuple[list
 
 
 def marks_of(rows: Any, until: datetime) -> Iterator[Mark]:
-    """Where rows say something. ``until``: the end of intervals that are open."""
+    """The marks of rows. ``until``: the end of intervals that are open."""
     fields = list(rows.schema)
     times = [field.name for field in fields if pa.types.is_timestamp(field.type)]
     ends = {

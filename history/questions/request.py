@@ -58,7 +58,7 @@ class Request:
 
     @property
     def needs_sampling(self) -> bool:
-        """Whether there are durations that follow the sampling interval of the channels."""
+        """Return whether there are durations that follow the sampling interval of the channels."""
         return any(True for _ in self._automatic())
 
     def with_sampling(self, seconds: float | None) -> Request:
@@ -196,7 +196,7 @@ def _value(parameter: Parameter, values: Mapping[str, Any], sampling: timedelta)
 
 
 def _follows(parameter: Parameter) -> bool:
-    """Whether what a parameter is without a value follows the sampling interval or the length of the interval."""
+    """Return whether a parameter without a value follows the sampling interval or the length of the interval."""
     is_length = parameter.type in ("interval", REFERENCE) and "interval" in parameter.automatic
     return is_length and _TERM.search(parameter.automatic) is not None
 

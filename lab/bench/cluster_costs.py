@@ -32,7 +32,7 @@ ProgressCallback = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerCost:
-    """What a worker did for a question."""
+    """Work of one worker for a question."""
 
     tasks: int
     cpu_seconds: float

@@ -32,7 +32,7 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """That of the scheduler."""
+        """The address of the scheduler."""
         return f"tls://127.0.0.1:{self.port}"
 
     @property

@@ -208,7 +208,7 @@ def _write_day(location: Location, folder: DayFolder, first: Any) -> Iterator[Ar
 
 
 def spans(days: int) -> list[Span]:
-    """What is planned."""
+    """The spans that are planned."""
     return [
         Span("a day, all channels", 1, None),
         Span("30 days, all channels", min(30, days), None),

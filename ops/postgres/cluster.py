@@ -332,7 +332,7 @@ def _scram_verifier(password: str) -> str:
 
 
 def provision(state: Path, progress: Callable[[str], None]) -> Cluster:
-    """All that a server needs in ``state``; what is there already stays as it is."""
+    """Provide a server's programs, data and configuration in ``state``; what is there already stays as it is."""
     cluster = Cluster(state, provide(state, progress))
     cluster.make(progress)
     return cluster

@@ -1,4 +1,4 @@
-"""Whether the connection to a database on another host is verified."""
+"""Verification of the connection to a database on another host."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Model:
         return np.array([(np.square(scores) / self.variances).sum(axis=1), np.maximum(error, 0.0)])
 
     def contributions(self, scaled: Float64s, limits: Float64s) -> Float64s:
-        """How much of T² + error, in limits, is gone if a channel is set right, summed over buckets: (p,)."""
+        """Decrease of T² + error, in limits, if a channel is set right, summed over buckets: (p,)."""
         scores, inverse = scaled @ self.components, 1.0 / limits
         off = (scores / self.variances) @ self.components.T * inverse[0]
         off += (scaled - scores @ self.components.T) * inverse[1]

@@ -119,7 +119,7 @@ class Excursions:
             yield _Scale(number, width, self.short, reference - middle, begins[inside], off[inside] - middle)
 
     def _positions(self, distance: float) -> float:
-        """How many positions there are to one false alarm, which the scales share."""
+        """Number of positions to one false alarm, which the scales share."""
         return _SCALES * self.false_alarms / max(distance, 1.0)
 
 

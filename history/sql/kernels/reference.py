@@ -48,7 +48,7 @@ _UNKNOWN = Usual(np.inf, 0)
 
 
 def reach(width: int) -> int:
-    """How many values a comparison of :func:`deviations` takes."""
+    """Number of values that a comparison of :func:`deviations` takes."""
     return width + _before(width)
 
 
@@ -87,7 +87,7 @@ def deviations(values: Float64s, width: int) -> Float64s:
 
 
 def usual(reference: Float64s, positions: float, width: int | None = None) -> Usual:
-    """How far deviations reach that are exceeded once in so many positions.
+    """Limit of deviations that is exceeded once in so many positions.
 
     ``reference``: deviations at regular positions, in the order of time; ``width``: of :func:`deviations`, so that
     faults are left out of lasting ones, which have to be of :func:`smoothed` values; None: nothing is left out.
@@ -126,7 +126,7 @@ def has_unlike_part(deviations: Float64s) -> bool:
 
 
 def unlike(sizes: Float64s) -> NDArray[np.bool_]:
-    """Which parts of a reference are unlike the others. ``sizes``: (parts, statistics), what is usual in each."""
+    """Mask of the parts of a reference that are unlike the others. ``sizes``: (parts, statistics), usual ones."""
     far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(np.median(sizes, axis=0), 1e-12)
     return far
 
@@ -180,7 +180,7 @@ def _lower_gumbel(maxima: Float64s) -> tuple[float, float]:
 
 
 def _episodes(blocks: Float64s, beyond: Float64s, apart: int) -> int:
-    """How often deviations of one sign begin. A fault has two: where it begins, and where it ends."""
+    """Number of times that deviations of one sign begin. A fault has two: where it begins, and where it ends."""
     rows = np.flatnonzero(beyond)
     farthest = blocks[rows, np.abs(blocks[rows]).argmax(axis=1)]
     signs = [rows[farthest > 0], rows[farthest < 0]]

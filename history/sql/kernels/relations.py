@@ -129,7 +129,7 @@ class Relations:
     def _judged(
         self, pair: tuple[int, int], correlation: float, before: Float64s, after: Float64s, pairs: int
     ) -> tuple[bool, _Break | None]:
-        """Whether a part of a pair's reference is unlike the rest, and its farthest break, if there is one.
+        """Return whether a part of a pair's reference is unlike the rest, and the pair's farthest break if it has one.
 
         ``before``, ``after``: (channels, buckets).
         """

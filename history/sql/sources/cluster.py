@@ -143,7 +143,7 @@ class Cluster(Executor):
 
 @cache
 def build() -> str:
-    """What computes: the versions of plantlog, its code, and the libraries that results depend on."""
+    """The versions of plantlog, its code, and the libraries that results depend on."""
     digest = hashlib.sha256()
     for path in sorted(path for room in _CODE for path in (CHECKOUT / room).rglob("*.py")):
         digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + path.read_bytes())

@@ -215,7 +215,7 @@ def _wait(forks: Sequence[int], *_: Any) -> None:
 
 
 def answer_of(call: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whether a call returns, and what; else the error, which can be pickled."""
+    """Return whether a call returns, and its result; else its error, which can be pickled."""
     try:
         return True, call()
     except OperationError as error:

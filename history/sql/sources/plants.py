@@ -198,7 +198,7 @@ class PlantArchives:
 
     @cached_property
     def versions(self) -> Any:
-        """What channels meant over time, a row for each change of name or unit."""
+        """Names and units of channels over time, a row for each change."""
         if not (days := self._all()):
             return _VERSION.empty_table()
         tables = [self._meanings(plant, day) for plant, day in days]
@@ -294,7 +294,7 @@ class PlantSamples(SampleSource):
     """Reads the samples of the plants, as rows or by kernels."""
 
     def __init__(self, archives: PlantArchives, executor: Executor, threads: Executor, at_a_time: int) -> None:
-        """As of :class:`SampleSource`."""
+        """Read by these executors, so many portions at a time."""
         self._archives = archives
         self._use(executor, threads, at_a_time)
 
@@ -313,7 +313,7 @@ class PlantSamples(SampleSource):
         return []
 
     def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
-        """Whether each channel has a sample before its time, on any archived day. None: it is not known."""
+        """Return whether each channel has a sample before its time, on any archived day. None: it is not known."""
         return [
             None if channel is None or time is None else self._has_before(channel, time)
             for channel, time in zip(channels, times, strict=True)

@@ -172,7 +172,7 @@ class SampleSource:
         return self._value("select_quarantined_channels", since, until) or []
 
     def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
-        """Whether each channel has a sample before its time: a query for each costs 1 ms. None: it is not known."""
+        """Return whether each channel has a sample before its time: 1 ms each. None: it is not known."""
         rows = self._reader.fetch(load("sql")["select_have_sample_before"], channels, times)
         return [
             stored or (self._dropped_before(channel, time) if channel and time else None)

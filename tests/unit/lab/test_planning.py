@@ -1,4 +1,4 @@
-"""What the benchmark of planning writes and plans."""
+"""Archives that the benchmark of planning writes, and its plans."""
 
 from __future__ import annotations
 
