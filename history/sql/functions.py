@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from core.timestamps import microseconds
 from history.sql.kernel_functions import KernelFunctions
-from history.sql.kernels import runs
 from history.sql.kernels.columns import by_portion
 from history.sql.kernels.reference import sampling_intervals
 from history.sql.sources.samples import SampleSource
@@ -35,7 +34,6 @@ class Functions:
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(integer)),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
             (self.usual_interval, [duckdb.list_type("VARCHAR"), time, time], "DOUBLE"),
-            (self.steady_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(integer)),
             (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
             (self.first_sample, [integer, time, time], time),
         ):
@@ -49,15 +47,6 @@ class Functions:
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
         return None if patterns is None else self._source.matching(patterns)
-
-    def steady_channels(
-        self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
-    ) -> list[int] | None:
-        """Channels of such names that hold their values for so long on average, from the first one until the end."""
-        if since is None or until is None or hold is None:
-            return None
-        us, within = round(hold / timedelta(microseconds=1)), (microseconds(since), microseconds(until))
-        return runs.steady_channels(self._kernels.joined_runs(self.channel_ids(patterns), within, us), within[1], us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""

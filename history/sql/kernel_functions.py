@@ -113,12 +113,9 @@ class KernelFunctions:
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
         """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
-        return structs(RUNS, self.joined_runs(channels, (since, until), least))
-
-    def joined_runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
-        """The runs of :meth:`value_runs` as batches of Arrow."""
         kernel = Runs(least)
-        return kernel.joined(self._source.results(channels, within, kernel.compute_parts, in_parts=True))
+        parts = self._source.results(channels, (since, until), kernel.compute_parts, in_parts=True)
+        return structs(RUNS, kernel.joined(parts))
 
     def value_steps(
         self, channels: list[int] | None, before: list[int], since: int, until: int, few: int, false_alarms: float

@@ -21,13 +21,24 @@ WITH
 selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
+-- How long channels hold a value, by their first run and the number of the last one.
+held AS MATERIALIZED (
+    SELECT r.channel_id,
+           (epoch_us(until) - epoch_us(min(r.from_time))) / max(r.number) >= epoch_us(hold) AS is_long
+    FROM runs_of(channel_ids(channels), since - lookback, until, hold) AS r
+    GROUP BY r.channel_id
+),
 -- Only of channels that hold their values long enough: fast ones are the most samples by far.
+runs AS (
+    SELECT unnest(value_runs(l.channels, epoch_us(since - lookback), epoch_us(until), 0), recursive := true)
+    FROM (SELECT list(h.channel_id) AS channels FROM held AS h WHERE h.is_long HAVING count(*) > 0) AS l
+),
 numbers AS (
     SELECT r.channel_id, r.from_time AS time, r.value,
            lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
-    FROM runs_of(steady_channels(channels, since - lookback, until, hold), since - lookback, until, INTERVAL '0 s') AS r
+    FROM runs AS r
 ),
-texts AS (
+texts AS MATERIALIZED (
     SELECT e.channel_id, e.time, e.text AS value,
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
     FROM event AS e
@@ -56,12 +67,21 @@ SELECT c.time, sel.name AS channel,
        || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
                THEN ', rounded' ELSE '' END AS what,
-       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before
+       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before,
+       NULL AS verdict
 FROM changes AS c
 JOIN selected AS sel ON sel.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since
-  AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold);
+  AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold)
+UNION ALL BY NAME
+SELECT sel.name AS channel, CASE WHEN h.is_long OR sel.kind = 'text' AND t.channel_id IS NOT NULL THEN verdict_text(1)
+                                 WHEN h.channel_id IS NULL THEN verdict_text(3)
+                                 ELSE 'not judged, do not hold their values for so long' END AS verdict
+FROM selected AS sel
+LEFT JOIN held AS h ON h.channel_id = sel.channel_id
+LEFT JOIN (SELECT DISTINCT t.channel_id FROM texts AS t) AS t ON t.channel_id = sel.channel_id;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY time, channel;

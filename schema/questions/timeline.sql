@@ -93,8 +93,6 @@ value_changes AS MATERIALIZED (
 moves AS MATERIALIZED (
     SELECT m.*
     FROM moves_of(channels, reference, since, until, step, false_alarms, 0) AS m
-    JOIN selected AS sel ON sel.channel_id = m.channel_id
-    WHERE sel.kind = 'analog'
 ),
 -- Of a channel that has jumped by then, the jump says it.
 moves_alone AS (
@@ -102,6 +100,7 @@ moves_alone AS (
            rounded_text(m.mean) || ' → ' || rounded_text(m.value) || ' '
            || unit_at(m.channel_id, m.time, patterns := channels) AS detail
     FROM moves AS m
+    JOIN selected AS sel ON sel.channel_id = m.channel_id AND sel.kind = 'analog'
     WHERE m.verdict = 0
       AND NOT EXISTS (FROM value_changes AS v
                       WHERE v.channel_id = m.channel_id AND v.time >= since AND v.time <= m.time + 3 * step)
@@ -120,10 +119,12 @@ SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - si
 FROM lines AS l
 WHERE l.time >= since AND l.time < until
 UNION ALL
-SELECT NULL, NULL, NULL, sel.name, NULL, NULL, verdict_text(m.verdict)
+-- States and counters are judged wherever they have samples.
+SELECT NULL, NULL, NULL, sel.name, NULL, NULL,
+       verdict_text(CASE WHEN sel.kind = 'analog' OR m.verdict = 3 THEN m.verdict WHEN m.verdict > 0 THEN 1 END)
 FROM selected AS sel
 LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS m ON m.channel_id = sel.channel_id
-WHERE sel.kind = 'analog';
+WHERE sel.kind <> 'text';
 
 -- What concerns a whole source is found with each of its channels.
 SELECT DISTINCT ON (time, channel, what, detail, id) time, seconds, what, channel, detail

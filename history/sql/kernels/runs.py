@@ -115,17 +115,6 @@ class _Rows:
         return _Rows(*(np.append(getattr(self, column.name), getattr(others, column.name)) for column in fields(self)))
 
 
-def steady_channels(batches: Iterable[Any], until: int, hold: int) -> list[int]:
-    """Ids of channels that hold their values for ``hold`` µs on average, from the first one until the end."""
-    begins, numbers = dict[int, int](), dict[int, int]()
-    for batch in batches:
-        channel, begin = batch["channel_id"].to_numpy(), batch["from_time"].view(pa.int64()).to_numpy()
-        number, last = batch["number"].to_numpy(), batch["next_time"].is_null().to_numpy(zero_copy_only=False)
-        begins.update(zip(channel[number == 1].tolist(), begin[number == 1].tolist(), strict=True))
-        numbers.update(zip(channel[last].tolist(), number[last].tolist(), strict=True))
-    return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
-
-
 def _positions(changed: Any, n: int) -> Any:
     """The first of n positions, if there is one, and those after a change."""
     return np.append(0, np.flatnonzero(changed) + 1)[:n]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.kernels.runs import Runs, longest, steady_channels
+from history.sql.kernels.runs import Runs, longest
 from tests.unit.history.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)
@@ -65,13 +65,6 @@ def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
     samples = [(1, 0, 5.0, 0), (1, 1, 5.0, 0), (1, 2, 5.0, 0), (2, 0, 5.0, 0)]
     rows = [row for part in found_by(Runs(0), samples, 1) for row in part.select([0, 1]).to_pylist()]
     assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
-
-
-def test_channels_are_steady_by_the_mean_length_of_their_runs() -> None:
-    samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
-    batches = found_by(Runs(9), samples, 2)
-    assert steady_channels(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
-    assert steady_channels(batches, 20, 10) == [1]
 
 
 def test_longest_runs_are_those_that_are_longer_than_by_chance() -> None:

@@ -38,6 +38,24 @@ async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
     assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
 
 
+async def test_what_can_not_be_judged_is_said(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 3600.0)
+    await recorded.samples("held_sp", [0], [40])
+    for name, kind in (("empty_sp", "analog"), ("valve", "discrete"), ("text", "text"), ("mode", "text")):
+        await recorded.channel(name, kind, lo=None, hi=None)
+    await recorded.event(0, "text", "AUTO", "mode")
+    await recorded.samples("eye", seconds, seconds % 2)
+    _, notes = await recorded.answer("setpoint_changes", at(1800), at(3600))
+    assert notes.splitlines()[0] == "no rows"
+    assert notes.splitlines()[2:] == [
+        "2 channels judged",
+        "1 channel not judged, do not hold their values for so long: eye",
+        "3 channels not judged, no samples in the interval: empty_sp, text, valve",
+    ]
+    _, notes = await recorded.answer("timeline", at(1800), at(3600))
+    assert "2 channels not judged, no samples in the interval: empty_sp, valve" in notes.splitlines()
+
+
 async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded: Recording) -> None:
     await recorded.samples("sp", np.arange(0.0, 3600.0), np.where(np.arange(3600) < 3000, 4.0, 4.5))
     [row] = await recorded.ask("setpoint_changes", at(1800), at(3600), lookback="10 min")
