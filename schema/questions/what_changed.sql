@@ -1,20 +1,22 @@
 -- what_changed: which channels behave differently than in an earlier interval, most changed first
 --
 -- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate, in
--- which resets and wraps count as in the aggregate increase. The score is the shift in spreads of the earlier interval,
--- so that channels of all units are ranked together, or that of the spread, if it is more: twice or half of it counts
--- 1.5, four times or a quarter 3. It is never negative: the column change says whether it rose. After a gap the value
--- is unknown until the next sample. A channel without values in one interval comes last, with a note.
--- One that was constant before has no score, and comes after those that have one: no spread measures nothing.
+-- which resets and wraps count as in the aggregate increase. A change counts where it is larger than by chance: how far
+-- parts of the earlier interval differ, the more the longer they are, sets the limit of each channel. The score is the
+-- shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
+-- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
+-- in one interval comes last, with a note. One that was constant before has no score, and comes after those that have
+-- one: no spread measures nothing.
 --
 -- Parameters
---   since        timestamptz  the later interval, from this moment on
---   until        timestamptz  before this moment
---   channels     text[]       names or patterns [NULL: all]
---   reference    reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
---   least_score  float8       lowest score to list [3]
---   carry        interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
--- Legal: least_score 0.., carry 0 s..100 years
+--   since         timestamptz  the later interval, from this moment on
+--   until         timestamptz  before this moment
+--   channels      text[]       names or patterns [NULL: all]
+--   reference     reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
+--   false_alarms  interval     mean time between false rows of all channels together [NULL: 20 times the interval]
+--   least_score   float8       lowest score to list [1]
+--   carry         interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
+-- Legal: false_alarms 1 us..100 years, least_score 0.., carry 0 s..100 years
 -- Reads from: reference - carry
 -- Judges: numeric channels
 -- Portions: channel
@@ -52,6 +54,7 @@ gaps AS (
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
 requested AS (
     SELECT i.later, i.begins, i.ends,
+           CASE WHEN NOT i.later THEN epoch_us(until) - epoch_us(since) END AS compared,
            list({'channel_id': sel.channel_id, 'kind': sel.kind, 'span': sel.span, 'wraps_at': sel.wraps_at,
                  'ends': epoch_us(least(i.ends, sel.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
@@ -63,13 +66,15 @@ requested AS (
 spreads AS MATERIALIZED (
     SELECT unnest(weighted_statistics_of(a.intervals), recursive := true)
     FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins),
-                       'until': epoch_us(a.ends), 'channels': a.channels}) AS intervals
+                       'until': epoch_us(a.ends), 'compared': a.compared,
+                       -- Two statistics share the false rows of a channel.
+                       'share': a.compared / epoch_us(false_alarms)::DOUBLE / 2, 'channels': a.channels}) AS intervals
           FROM requested AS a
           HAVING count(*) > 0) AS a
 ),
-compared AS (
+compared AS MATERIALIZED (
     SELECT sel.channel_id, sel.name, sel.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b,
-           a.spread AS spread_a,
+           a.spread AS spread_a, b.mean_limit, b.spread_limit, b.verdict,
            -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE sel.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(sel.span, abs(b.mean)) * 1e-4 END, 1e-12)
                AS floor
@@ -85,9 +90,10 @@ compared AS (
     WHERE b.mean IS NOT NULL OR a.mean IS NOT NULL
 ),
 measured AS (
-    SELECT c.*, abs(c.mean_a - c.mean_b) / greatest(c.spread_b, c.floor) AS shift,
-           -- Twice or half the spread counts as one and a half, four times or a quarter as three.
-           1.5 * log2(greatest(c.spread_a, c.floor) / greatest(c.spread_b, c.floor)) AS widening
+    SELECT c.*, abs(c.mean_a - c.mean_b) / greatest(c.mean_limit, 3 * c.floor) AS shift,
+           ln(greatest(c.spread_a, c.floor) / greatest(c.spread_b, c.floor))
+           -- Of what was constant, no chance is known.
+           / CASE WHEN c.spread_b > c.floor THEN greatest(c.spread_limit, 0.05) ELSE ln(4) END AS widening
     FROM compared AS c
 ),
 judged AS (
@@ -107,11 +113,19 @@ judged AS (
 )
 SELECT j.name AS channel, j.unit, j.change, CASE WHEN j.spread_b > j.floor THEN j.score END AS score,
        j.mean_b AS mean_before, j.mean_a AS mean_after,
-       j.spread_b AS spread_before, j.spread_a AS spread_after
+       j.spread_b AS spread_before, j.spread_a AS spread_after, NULL AS verdict
 FROM judged AS j
-WHERE j.score >= least_score OR j.score IS NULL;
+WHERE (j.score >= least_score OR j.score IS NULL) AND j.verdict IS DISTINCT FROM 4
+UNION ALL BY NAME
+SELECT sel.name AS channel, CASE WHEN c.channel_id IS NULL THEN verdict_text(3)
+                                 WHEN c.mean_b IS NULL THEN verdict_text(4)
+                                 WHEN c.mean_a IS NULL THEN verdict_text(3)
+                                 ELSE verdict_text(c.verdict) END AS verdict
+FROM selected AS sel
+LEFT JOIN compared AS c ON c.channel_id = sel.channel_id;
 
-SELECT *
+SELECT * EXCLUDE (verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY change LIKE 'no samples%', score IS NULL AND mean_before IS NOT NULL AND mean_after IS NOT NULL, score DESC,
          channel;

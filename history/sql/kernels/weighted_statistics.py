@@ -14,17 +14,30 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.samples import Samples, segments
 from history.sql.kernels.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined
+from history.sql.kernels.reference import JUDGED, MOSTLY_MISSING, SHORT_REFERENCE
+from history.sql.kernels.shifts import by_chance, quantile
 
 STATISTICS = pa.struct(
-    [("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())]
+    [
+        ("later", pa.bool_()),
+        ("channel_id", pa.int32()),
+        ("mean", pa.float64()),
+        ("spread", pa.float64()),
+        ("mean_limit", pa.float64()),  # difference of means that is exceeded rarely by chance; of the later one: NaN
+        ("spread_limit", pa.float64()),  # logarithm of the ratio of spreads, as well
+        ("verdict", pa.int32()),  # on the reference (kernels/reference.py); of the later one: 0
+    ]
 )
 INTERVAL = pa.struct(
     [
         ("later", pa.bool_()),
         *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
+        ("compared", pa.int64()),  # µs: length of the interval that it is the reference of; of the later one: NULL
+        ("share", pa.float64()),  # of comparisons with it, how many may be beyond a limit by chance
         ("channels", pa.list_(CHANNEL)),
     ]
 )
+_KNOWN = 0.05  # share of the time of a reference, at least
 _BLOCK_SAMPLES = 65_536  # samples
 
 
@@ -36,11 +49,20 @@ class WeightedInterval:
     since: int  # µs
     samples: tuple[int, int]  # the bounds (µs) of those that count; before since, they may still be held
     later: bool  # which of two intervals it is
+    compared: int | None = None  # µs: length of the later interval; None: this is it
+    share: float | None = None  # of comparisons, how many may be beyond a limit by chance
 
     @classmethod
     def of_fields(cls, row: Mapping[str, Any]) -> WeightedInterval:
         """``one``: the fields of INTERVAL."""
-        return cls(Channels.of_fields(row["channels"]), row["since"], (row["first"], row["until"]), row["later"])
+        return cls(
+            Channels.of_fields(row["channels"]),
+            row["since"],
+            (row["first"], row["until"]),
+            row["later"],
+            row["compared"],
+            row["share"],
+        )
 
     def compute(self, samples_in_order: Samples) -> Columns:
         """Mean and standard deviation by time from since until the end: the columns of STATISTICS.
@@ -60,13 +82,49 @@ class WeightedInterval:
             "channel_id": sums["channel_id"][first],
             "mean": mean,
             "spread": spread,
+            **self._limits(samples, sums["channel_id"][first]),
         }
+
+    def _limits(self, samples: tuple[NDArray[np.int32], Int64s, Float64s], channels: NDArray[np.int32]) -> Columns:
+        """Limits of changes from here on (``mean_limit``, ``spread_limit``, ``verdict``) of channels with samples."""
+        limits = np.full((2, len(channels)), np.nan)
+        verdicts = np.zeros(len(channels), np.int32)
+        if self.compared is not None and self.share is not None:
+            times, row = quantile(self.share), 0
+            for rows in segments(samples[0]):
+                _, value, seconds = self._weighted(*samples, rows)
+                if len(value):
+                    known = 1e6 * float(seconds.sum()) / (self.samples[1] - self.since)
+                    *chance, verdict = by_chance(value, seconds, self.compared / 1e6)
+                    if known < _KNOWN:
+                        chance, verdict = [np.inf, np.inf], SHORT_REFERENCE
+                    limits[:, row], verdicts[row] = times * np.array(chance), verdict
+                    if verdict == JUDGED and known < 1 / 2:
+                        verdicts[row] = MOSTLY_MISSING
+                    row += 1
+        return {"mean_limit": limits[0], "spread_limit": limits[1], "verdict": verdicts}
 
     def _of_rows(self, channel: NDArray[np.int32], time: Int64s, value: Float64s, rows: slice) -> Columns:
         """Seconds, mean and squared deviations (``seconds``, ``mean``, ``squares``) of each channel among some rows.
 
         Arrays that fit into the caches take less: 23 ns a sample instead of 37.
         """
+        channel, value, seconds = self._weighted(channel, time, value, rows)
+        first, n = _first(channel)
+        total = _sums(seconds, first)
+        mean = _sums(value * seconds, first) / total
+        off = value - _of_each(mean, n)
+        return {
+            "channel_id": channel[first],
+            "seconds": total,
+            "mean": mean,
+            "squares": _sums(off * off * seconds, first),
+        }
+
+    def _weighted(
+        self, channel: NDArray[np.int32], time: Int64s, value: Float64s, rows: slice
+    ) -> tuple[NDArray[np.int32], Float64s, Float64s]:
+        """Channel, value, and seconds for which it counts, of some rows: those that count."""
         more = slice(rows.start, rows.stop + 1)  # the row behind says how long the last one is held
         channels, times, values = channel[more], time[more], value[more]
         channel, time, value = channel[rows], time[rows], value[rows]
@@ -82,18 +140,7 @@ class WeightedInterval:
             after = np.append(values[1:], 0.0)[: len(time)]  # of the last one of a channel it does not count
             increase = increases(value, after, _of_each(self.channels.wraps[position], n))
             value = np.where(counter, increase / ((until - time) / 1e6), value)
-        if not counted.all():
-            channel, value, seconds = channel[counted], value[counted], seconds[counted]
-        first, n = _first(channel)
-        total = _sums(seconds, first)
-        mean = _sums(value * seconds, first) / total
-        off = value - _of_each(mean, n)
-        return {
-            "channel_id": channel[first],
-            "seconds": total,
-            "mean": mean,
-            "squares": _sums(off * off * seconds, first),
-        }
+        return (channel, value, seconds) if counted.all() else (channel[counted], value[counted], seconds[counted])
 
     def _inside(self, samples: Samples) -> Any:
         """The rows of samples that count."""

@@ -109,8 +109,11 @@ def test_what_was_held(
 
 
 def test_intervals_that_overlap_are_read_together() -> None:
+    none = {"compared": None, "share": None}
     one, two, other = (
-        WeightedInterval.of_fields({"channels": [], "first": first, "since": first, "until": until, "later": False})
+        WeightedInterval.of_fields(
+            {"channels": [], "first": first, "since": first, "until": until, "later": False, **none}
+        )
         for first, until in ((0, 5), (5, 9), (10, 12))
     )
     computed = overlapping([other, two, one])

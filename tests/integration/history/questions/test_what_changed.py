@@ -29,7 +29,7 @@ async def test_the_most_changed_come_first(recorded: Recording) -> None:
         ("swinging", "wider spread"),
         ("settled", "narrower spread"),
     ]
-    assert abs(rows[0]["score"] - 20) < 1
+    assert rows[0]["score"] > rows[1]["score"] > 4
     assert abs(rows[2]["mean_before"] - 1.5) < 0.1
     assert abs(rows[2]["mean_after"] - 3.5) < 0.1
 
@@ -50,6 +50,42 @@ async def test_channel_that_was_constant_before_has_no_score_and_comes_last(reco
     await recorded.samples("noisy", seconds, noise + 8 * (seconds >= 600))
     rows = await recorded.ask("what_changed", at(600), at(1200))
     assert [(r["channel"], r["score"] is None) for r in rows] == [("noisy", False), ("constant", True)]
+
+
+async def test_changes_count_as_rarely_as_is_asked(recorded: Recording) -> None:
+    random, seconds = np.random.default_rng(1), np.arange(0.0, 1200.0)
+    for number in range(20):
+        await recorded.samples(f"calm{number}", seconds, 50 + random.normal(0, 1, 1200))
+    drift = seconds / 100
+    await recorded.samples("drifting", seconds, 50 + drift + random.normal(0, 1, 1200))
+    await recorded.samples("raised", seconds, 50 + random.normal(0, 1, 1200) + 3 * (seconds >= 600))
+    [row] = await recorded.ask("what_changed", at(600), at(1200), channels=["calm*", "raised"])
+    assert (row["channel"], row["change"]) == ("raised", "higher")
+    rarely, often = [
+        (await recorded.ask("what_changed", at(600), at(1200), channels=["raised"], false_alarms=rate))[0]["score"]
+        for rate in ("30 days", "1 h")
+    ]
+    assert 1 < rarely < often
+    drifted = await recorded.ask("what_changed", at(600), at(1200), channels=["drifting"])
+    assert drifted == [] or drifted[0]["score"] < 2
+
+
+async def test_what_can_not_be_judged_is_said(recorded: Recording) -> None:
+    random, seconds = np.random.default_rng(1), np.arange(0.0, 1200.0)
+    noise = random.normal(50, 1, 1200)
+    await recorded.samples("short", seconds[590:], noise[590:])
+    await recorded.samples("faulty", seconds, noise + 20 * ((seconds >= 100) & (seconds < 220)))
+    await recorded.samples("half", seconds[400:], noise[400:])
+    await recorded.channel("empty")
+    _, notes = await recorded.answer("what_changed", at(600), at(1200))
+    assert notes.splitlines()[0] == "no rows"
+    assert notes.splitlines()[2:] == [
+        "2 channels judged",
+        "1 channel judged though a part of their reference is unlike the rest: choose another one: faulty",
+        "1 channel judged though most of their reference has no samples: half",
+        "1 channel not judged, no samples in the interval: empty",
+        "1 channel not judged, too few samples in the reference: short",
+    ]
 
 
 async def test_silence_and_appearance_come_first_and_bad_samples_are_none(recorded: Recording) -> None:
