@@ -4,9 +4,7 @@
   same samples and texts, bit for bit; what asyncua has no number for is NaN with a Bad status.
 - A decoder takes memory in proportion to the message: never more samples than it has bytes, of structures for each
   member.
-- The receiver puts on the spool every sample and text of a channel that there is, and nothing else, whatever the times
-  and handles are; what can't be decoded is a gap. A repeat that is equal in time, value and status may be dropped. A
-  different value that can't be told apart by its times is recorded as a conflict.
+- The receiver stores what a message has (:func:`received` of opcua_received.py).
 
 Input: what kind of message; the message's body.
 """
@@ -18,13 +16,12 @@ import math
 import signal
 import struct
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from asyncua import ua
@@ -32,27 +29,16 @@ from asyncua.common.utils import Buffer, NotEnoughData
 from asyncua.ua import ua_binary
 from asyncua.ua.ua_binary import struct_from_binary
 
-from core.batch import EventBatch, GapBatch, SampleBatch
-from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import DecodeError
 from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import EPOCH, microseconds
-from ingest.downtime import Downtime
-from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.opcua.decode.members import MemberChannel, StructureDecoder
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.recovery.history import answers
-from ingest.opcua.subscription.receive import Receiver
-from ingest.opcua.subscription.sequence import SequenceTracker, following
-from ingest.opcua.subscription.subscription_state import Item, Subscription
-from ingest.opcua.subscription.tags import Tags
-from ingest.spool.format import decode, encode
-from ingest.status import SourceStatus
-from ingest.versions import ChannelVersions
+from tests.fuzz.opcua_received import ARRIVAL, TAGS, bits_of, received
 from tests.fuzz.opcua_seeds import seeds
-from tests.memory_appender import MemoryAppender
 
 __all__ = ["MAX_LEN", "WORDS", "check", "seeds"]
 
@@ -71,22 +57,17 @@ WORDS = (
     b"\x3f",
 )
 
-_ARRIVAL = 1_790_000_000_123_456
 _ASKED = (5, 6, 7)  # tags whose history was asked for
 _FIRST, _LAST = datetime(1601, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)  # asyncua clamps times to these
 _SECONDS = 0.1  # of processor time that asyncua's codec may take: it reads arrays of nothing to their end
 _NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
 _WITH_TEXT_FORM = {ua.VariantType(kind) for kind in range(13, 22)}
-_TAGS = 12
-_TEXTS = (3, 4)  # those of them that are texts
-_ELEMENTS = (0, 2)  # those that are elements of arrays
-_IDS = np.arange(_TAGS, dtype=np.int32)
 
 _MOTOR = Structure("Motor", "i=886", "optional", [Field("Speeds", 11, dimensions=1), Field("Name", 12, optional=True)])
 _DRIVE = Structure("Drive", "i=884", "plain", [Field("On", 1), Field("Motor", STRUCTURE, _MOTOR), Field("Any", 24)])
 _PATHS = ("On", "Motor.Speeds[1]", "Motor.Name", "Missing", "[1].On", "[0].Motor.Speeds[0]", "[1,0].On", "[0,1]")
 _WANTED = [MemberChannel(channel, path) for channel, path in enumerate(_PATHS)]
-_MEMBERS = DecodeRules(structures={handle: StructureDecoder(_DRIVE, _WANTED) for handle in range(_TAGS)})
+_MEMBERS = DecodeRules(structures={handle: StructureDecoder(_DRIVE, _WANTED) for handle in range(TAGS)})
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
 
@@ -104,7 +85,7 @@ def check(data: bytes) -> None:
         elif kind == 2:
             _history(body)
         else:
-            asyncio.run(_received(body))
+            asyncio.run(received(body))
     except DecodeError:
         return
 
@@ -130,25 +111,25 @@ def _notified(body: bytes, ours: Notification, theirs: Any) -> None:
         assert len(ours.data_changes) == changes
         assert ours.status == (statuses[-1] if statuses else None)
     for start, end in ours.data_changes:
-        change = data_change(body, start, end, _ARRIVAL)
+        change = data_change(body, start, end, ARRIVAL)
         assert _size(change) <= end - start
-        members = data_change(body, start, end, _ARRIVAL, _MEMBERS)
+        members = data_change(body, start, end, ARRIVAL, _MEMBERS)
         assert _size(members) <= (end - start) * len(_WANTED)
         decoded = by_asyncua(ua.DataChangeNotification, body[start:end])
         if decoded is not None:
             _same(change, [(item.ClientHandle, item.Value) for item in decoded.MonitoredItems or ()])
 
 
-def _notifications(found: Sequence[Any]) -> tuple[int, list[int]]:
+def _notifications(items: Sequence[Any]) -> tuple[int, list[int]]:
     """Number of data changes, and the status changes; asyncua does not decode type ids in a longer form."""
     changes, statuses = 0, []
-    for finding in found:
-        if isinstance(finding, ua.DataChangeNotification) or _is_raw(finding, 811):
+    for item in items:
+        if isinstance(item, ua.DataChangeNotification) or _is_raw(item, 811):
             changes += 1
-        elif isinstance(finding, ua.StatusChangeNotification):
-            statuses.append(finding.Status.value)
-        elif _is_raw(finding, 820):
-            statuses.append(struct.unpack_from("<I", finding.Body)[0])
+        elif isinstance(item, ua.StatusChangeNotification):
+            statuses.append(item.Status.value)
+        elif _is_raw(item, 820):
+            statuses.append(struct.unpack_from("<I", item.Body)[0])
     return changes, statuses
 
 
@@ -161,7 +142,7 @@ def _is_raw(one: Any, type_id: int) -> bool:
 
 
 def _history(body: bytes) -> None:
-    ours = list(answers(body, _ASKED, _ARRIVAL))
+    ours = list(answers(body, _ASKED, ARRIVAL))
     assert [answer.tag for answer in ours] == list(_ASKED)
     assert sum(_size(answer.change) for answer in ours if answer.change is not None) <= len(body)
     theirs = by_asyncua(ua.HistoryReadResponse, body)
@@ -189,9 +170,9 @@ def _same(ours: DataChange, theirs: Sequence[tuple[int, Any]]) -> None:
             text = (variant.Value or "").encode(errors="surrogateescape").decode(errors="replace")
             texts.append((handle, text, status, time))
         elif variant is not None and variant.VariantType in _NUMBERS and not variant.is_array:
-            numbers.append((handle, _bits(float(variant.Value)), status, time))
+            numbers.append((handle, bits_of(float(variant.Value)), status, time))
         elif variant is None or variant.VariantType is ua.VariantType.Null:
-            numbers.append((handle, _bits(math.nan), status or None, time))  # no value, or one that is null
+            numbers.append((handle, bits_of(math.nan), status or None, time))  # no value, or one that is null
         elif variant.VariantType in _WITH_TEXT_FORM and not variant.is_array:
             texts.append((handle, None, status, time))
     _equal([*_rows(ours)], numbers)
@@ -208,11 +189,7 @@ def _rows(change: DataChange) -> Iterator[Row]:
     if change.handle:
         columns = [np.concatenate(c) for c in (change.handle, change.value, change.status, change.time)]
         for handle, value, status, time in zip(*(column.tolist() for column in columns), strict=True):
-            yield handle, _bits(value), status, time
-
-
-def _bits(value: float) -> bytes:
-    return struct.pack("d", math.nan if math.isnan(value) else value)
+            yield handle, bits_of(value), status, time
 
 
 def _time(value: Any) -> int | None:
@@ -224,7 +201,7 @@ def _time(value: Any) -> int | None:
                 return None  # before 1970, which stands for none
             continue
         return _microseconds(time)
-    return _ARRIVAL
+    return ARRIVAL
 
 
 def _microseconds(time: datetime) -> int | None:
@@ -301,110 +278,3 @@ def _misread(read: Any) -> bool:
     if isinstance(read, list | tuple):
         return any(map(_misread, read))
     return is_dataclass(read) and any(_misread(getattr(read, field.name)) for field in fields(read))
-
-
-def _source() -> OpcuaSource:
-    tags = tuple(
-        OpcuaTag(
-            name=f"t{i}",
-            address=f"ns=2;s=t{i}",
-            kind="text" if i in _TEXTS else "analog",
-            index="1" if i in _ELEMENTS else None,
-        )
-        for i in range(_TAGS)
-    )
-    return OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", stale_after=60.0, tags=tags)
-
-
-_OURS = Tags(_source(), {f"t{i}": channel for i, channel in enumerate(_IDS.tolist())})
-
-
-class _Kept(NamedTuple):
-    """A sample or text on the spool."""
-
-    channel: int
-    value: bytes | str | None  # bits, or the text; None: of a text channel that has no value
-    status: int
-    time: int  # µs
-
-
-class _Due(NamedTuple):
-    """A sample or text of a message."""
-
-    channel: int
-    value: bytes | str | None
-    status: int
-    time: int  # µs
-    server: int  # µs; 0: none
-
-
-async def _received(body: bytes) -> None:
-    response = publish_response(body)
-    status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
-    spool = MemoryAppender()
-    receiver = Receiver(
-        _OURS,
-        status,
-        spool,
-        Gaps(status, spool),
-        ChannelVersions(status.name, status.source_id, spool),
-        Downtime(status.source_id, spool),
-    )
-    items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
-    # As if others before it were on their way: texts that repeat the one before are stored, too.
-    tracker = SequenceTracker(following(response.notification.sequence))
-    subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker, key=0)
-    await receiver.store(body, response.notification, subscription, lambda _: {})
-    await receiver.check()
-    due: list[_Due] = []
-    for start, end in response.notification.data_changes:
-        try:
-            due += _due(_OURS.by_position(data_change(body, start, end, _ARRIVAL, _OURS.rules)))
-        except DecodeError:
-            assert status.missed
-            assert any(isinstance(batch, GapBatch) for batch in spool.batches)
-    kept: list[_Kept] = []
-    refused: set[int] = set()
-    for batch in spool.batches:
-        assert len(batch)
-        assert encode(decode(record := encode(batch))) == record, "the spool does not give back what it was given"
-        if isinstance(batch, SampleBatch):
-            columns = (getattr(batch.samples, name).tolist() for name in ("channel", "value", "status", "time"))
-            kept += [_Kept(channel, _bits(value), *rest) for channel, value, *rest in zip(*columns, strict=True)]
-        elif isinstance(batch, EventBatch):
-            kept += [_Kept(e.channel_id or 0, e.text, e.status or 0, e.time) for e in batch.events if e.type == "text"]
-            refused |= {e.channel_id or 0 for e in batch.events if e.type == "conflict"}
-    assert not Counter(one[:3] for one in kept) - Counter(one[:3] for one in due), "stored, and not sent"
-    # Of values that can't be told apart by their time the first one is kept; not each of the others is an event.
-    lost = Counter(one[:3] for one in _distinct(due)) - Counter(one[:3] for one in set(kept))
-    assert {channel for channel, *_ in lost} <= refused, "sent, and not stored"
-    assert {one.channel for one in kept} == {one.channel for one in due}
-
-
-def _due(change: DataChange) -> Iterator[_Due]:
-    """The samples and texts of our channels, in order of arrival; without a timestamp each has a time of its own."""
-    rows = Counter[int]()
-    for handle, time, server, value, status in zip(*(column.tolist() for column in change.columns()), strict=True):
-        if handle < _TAGS:
-            own = rows[handle] if time == _ARRIVAL and not server else 0
-            yield _Due(int(_IDS[handle]), None if handle in _TEXTS else _bits(value), status, time + own, server)
-            rows[handle] += 1
-    for text in change.texts:
-        if text.handle < _TAGS:
-            yield _Due(int(_IDS[text.handle]), text.text, text.status, text.time, text.server)
-
-
-def _distinct(due: Sequence[_Due]) -> set[_Kept]:
-    """What has to be stored: each time, value and status of a channel once.
-
-    A value that differs from the one before, with the same time, takes the server's if that is later.
-    """
-    before: dict[int, _Due] = {}
-    distinct: dict[_Due, _Kept] = {}
-    for one in due:
-        last = before.get(one.channel)
-        if last is None or last[:4] != one[:4]:
-            is_change = last is not None and last.time == one.time
-            distinct.setdefault(one, _Kept(*one[:3], max(one.time, one.server) if is_change else one.time))
-        before[one.channel] = one
-    return set(distinct.values())
