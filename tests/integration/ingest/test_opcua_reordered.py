@@ -14,8 +14,10 @@ from asyncua.common.utils import ServiceError
 
 from core.errors import DecodeError
 from ingest.opcua.decode.message import publish_response
+from ingest.status import SourceStatus
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
+from tests.memory_appender import MemoryAppender
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -79,8 +81,10 @@ def _has_data(chunk: bytes) -> bool:
 
 
 @asynccontextmanager
-async def reordering(folder: Path) -> AsyncIterator[tuple[Server, Reordering, str]]:
-    """A server that republishes nothing, behind a relay, and the address of that."""
+async def reordering(
+    folder: Path, **options: float
+) -> AsyncIterator[tuple[Server, Reordering, MemoryAppender, SourceStatus]]:
+    """A server that republishes nothing, behind a relay, and a collector that has its first values."""
     async with serving(folder, history=0) as server:
         relay, port = Reordering(int(server.address.rpartition(":")[2].strip("/"))), free_port()
 
@@ -88,8 +92,15 @@ async def reordering(folder: Path) -> AsyncIterator[tuple[Server, Reordering, st
             raise ServiceError(ua.StatusCodes.BadMessageNotAvailable)
 
         server.server._subscriptions.republish = forgotten  # type: ignore[method-assign, assignment]
-        async with await asyncio.start_server(relay.serve, "127.0.0.1", port):
-            yield server, relay, f"opc.tcp://127.0.0.1:{port}/"
+        address = f"opc.tcp://127.0.0.1:{port}/"
+        async with (
+            await asyncio.start_server(relay.serve, "127.0.0.1", port),
+            collecting(address, OURS, folder / "pki", **{**OPTIONS, **options}) as (spool, status),
+        ):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await spool.until(lambda: values(spool) == server.written)
+            yield server, relay, spool, status
 
 
 async def hold_one(server: Server, relay: Reordering) -> None:
@@ -101,14 +112,7 @@ async def hold_one(server: Server, relay: Reordering) -> None:
 
 async def test_message_that_is_late_is_no_gap(tmp_path: Path) -> None:
     """Its request is under way when the next message comes."""
-    options = {**OPTIONS, "time_out": 60.0}
-    async with (
-        reordering(tmp_path) as (server, relay, address),
-        collecting(address, OURS, tmp_path / "pki", **options) as (spool, status),
-    ):
-        await until(lambda: status.state == "connected")
-        await server.write(10)
-        await spool.until(lambda: values(spool) == server.written)
+    async with reordering(tmp_path, time_out=60.0) as (server, relay, spool, status):
         await hold_one(server, relay)
         await server.write(20)
         relay.release()
@@ -119,14 +123,7 @@ async def test_message_that_is_late_is_no_gap(tmp_path: Path) -> None:
 
 
 async def test_gap_of_a_message_that_comes_after_all_is_withdrawn(tmp_path: Path) -> None:
-    options = {**OPTIONS, "time_out": 0.5, "keep_alive": 5.0}
-    async with (
-        reordering(tmp_path) as (server, relay, address),
-        collecting(address, OURS, tmp_path / "pki", **options) as (spool, status),
-    ):
-        await until(lambda: status.state == "connected")
-        await server.write(10)
-        await spool.until(lambda: values(spool) == server.written)
+    async with reordering(tmp_path, time_out=0.5, keep_alive=5.0) as (server, relay, spool, status):
         await hold_one(server, relay)
         await server.write(10)
         await spool.until(lambda: "not_available" in lasting(spool))
