@@ -121,10 +121,9 @@ class KernelFunctions:
         self, channels: list[int] | None, before: list[int], since: int, until: int, few: int, false_alarms: float
     ) -> Any:
         """Large and rare steps (kernels/steps.py). ``channels``: None: all; ``before``: a reference."""
-        kernel, within = (
-            Steps(few, (before[0], before[1]), false_alarms),
-            (min(before[0], since), max(before[1], until)),
-        )
+        begin, end = before
+        kernel = Steps(few, (begin, end), false_alarms)
+        within = min(begin, since), max(end, until)
         return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute)))
 
     def longest_runs(self, channels: list[int], since: int, until: int, false_alarms: float) -> Any:
