@@ -125,9 +125,9 @@ class Excursions:
 
 def _far(scale: _Scale, limit: float, floor: float) -> _Far:
     """Deviations of the interval beyond a limit, which is at least ``floor``."""
-    distance = np.nan_to_num(scale.value)
-    rows = _placed(np.abs(distance), np.abs(distance) > max(limit, floor), scale.width)
-    return _Far(scale.number, scale.time[rows], distance[rows], limit if limit > floor * 1e-6 else 0.0)
+    size = np.abs(scale.value)
+    rows = _placed(size, size > max(limit, floor), scale.width)  # NaN is not
+    return _Far(scale.number, scale.time[rows], scale.value[rows], limit if limit > floor * 1e-6 else 0.0)
 
 
 def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float64s]:

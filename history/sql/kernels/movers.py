@@ -133,7 +133,7 @@ class Movers:
             limit, faults = usual(before - middle, self.false_alarms / self.grid.step, width)
             verdict = FAULTY if faults else verdict
             limit = max(limit, self.sigmas * float(before.std()))
-            far = np.nan_to_num(np.abs(off[first:] - middle))
+            far = np.fmax(np.abs(off[first:] - middle), 0.0)  # NaN is not far
             beyond = np.flatnonzero(far > max(limit, floor))
             if single:
                 beyond = beyond[:-1][np.diff(beyond) <= _AGAIN]

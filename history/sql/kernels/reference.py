@@ -9,6 +9,7 @@ of the reference: they are counted and left out. What happens more often than th
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -154,10 +155,7 @@ def _median(distances: Int64s) -> int:
 
 def _level(maxima: Float64s, blocks: float) -> float:
     """Maximum of a block that one in exp(``blocks``) blocks exceeds. A tail is heavy only where that is clear."""
-    ordered, n = np.sort(maxima), len(maxima)
-    rank = np.arange(n)
-    mean, second = float(ordered.mean()), float(rank @ ordered) / (n * (n - 1))
-    third = float((rank * (rank - 1)) @ ordered) / (n * (n - 1) * (n - 2))
+    mean, second, third = (_moment_weights(len(maxima)) @ np.sort(maxima)).tolist()
     spread = 2 * second - mean
     if spread <= 0:
         return mean
@@ -171,12 +169,29 @@ def _level(maxima: Float64s, blocks: float) -> float:
     return float(mean - scale * (gamma - 1) / shape + scale * math.expm1(shape * blocks) / shape)
 
 
+@cache
+def _moment_weights(n: int) -> Float64s:
+    """Weights of n ordered values in their first three probability-weighted moments, (3, n)."""
+    rank = np.arange(n)
+    second, third = rank / (n - 1), rank * (rank - 1) / ((n - 1) * (n - 2))
+    return np.stack([np.ones(n), second, third]) / n
+
+
+@cache
+def _half_line(n: int) -> tuple[float, Float64s]:
+    """Line of least squares through the lower half of n ordered values, over the reduced variate of a Gumbel
+    distribution: its mean, and weights of the values in the slope."""
+    variate = -np.log(-np.log((np.arange(n // 2) + 0.5) / n))
+    place = float(variate.mean())
+    return place, (variate - place) / ((variate - place) ** 2).sum()
+
+
 def _lower_gumbel(maxima: Float64s) -> tuple[float, float]:
     """Location and scale, by the lower half: the upper one may have faults in it."""
-    n = len(maxima)
-    half = np.sort(maxima)[: n // 2]
-    scale, location = np.polyfit(-np.log(-np.log((np.arange(len(half)) + 0.5) / n)), half, 1)
-    return float(location), float(scale)
+    place, slope = _half_line(len(maxima))
+    half = np.sort(maxima)[: len(slope)]
+    scale = float(slope @ half)
+    return float(half.mean()) - scale * place, scale
 
 
 def _episodes(blocks: Float64s, beyond: Float64s, apart: int) -> int:
