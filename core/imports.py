@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+
+from core.errors import OperationError
 
 
 class _Without(MetaPathFinder):
@@ -40,3 +43,10 @@ def quick_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def require_analysis(feature: str, library: str) -> None:
+    """Raise OperationError if a library of requirements-analysis.lock is not installed, without importing it."""
+    if importlib.util.find_spec(library) is None:
+        install = ".venv/bin/python -m pip install --require-hashes -r requirements-analysis.lock"
+        raise OperationError(f"{feature} needs {library}, which is not installed: {install}")

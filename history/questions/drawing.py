@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow as pa
 from core.errors import OperationError
 from core.files import write_atomically
 from core.formatting import names_text
+from core.imports import require_analysis
 
 FORMATS = (".png", ".svg")
 MAX_CHANNELS = 8  # a panel each
@@ -157,10 +157,7 @@ def require_format(path: Path) -> None:
         raise OperationError(f"--plot: found {str(path)!r}; legal: a file that ends with {' or '.join(FORMATS)}")
     if not path.absolute().parent.is_dir():
         raise OperationError(f"--plot: found {str(path)!r}; legal: a file in a folder that exists")
-    if find_spec("matplotlib") is None:
-        raise OperationError(
-            "--plot needs matplotlib: .venv/bin/python -m pip install --require-hashes -r requirements-analysis.lock"
-        )
+    require_analysis("--plot", "matplotlib")
 
 
 def named_channels(rows: Any, texts: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:

@@ -18,12 +18,14 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
 
 from core.errors import OperationError
 from core.formatting import count
+from core.imports import require_analysis
 from core.paths import CHECKOUT, plantlog_version
 from history.archive.location import Location
 from history.sql.sources.execution import answer_of
@@ -71,6 +73,7 @@ class Cluster(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Disconnect: the cluster drops what has not begun, and the results of what runs."""
         self._closed = True
+        _connected.discard(self)
         self.interrupt()
         client, self._client = self._client, None
         if client is not None:
@@ -112,16 +115,13 @@ class Cluster(Executor):
             return self._client
 
     def _connect(self) -> Any:
-        try:
-            from distributed import Client  # noqa: PLC0415 (takes 0.5 s)
-            from distributed.security import Security  # noqa: PLC0415
-            from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
-        except ImportError as error:
-            remedy = "pip install --require-hashes -r requirements-analysis.lock"
-            raise OperationError(f"{self.name} needs Dask, which is not installed here: {remedy}") from error
+        require_analysis(self.name, "distributed")
+        from distributed import Client  # noqa: PLC0415 (takes 0.5 s)
+        from distributed.security import Security  # noqa: PLC0415
+
         address = self._options["cluster"]
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # errors say the same
-        warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # tasks compare what matters
+        _quieten()
+        _connected.add(self)
         try:
             security = Security(
                 require_encryption=address.startswith("tls:"),
@@ -139,6 +139,18 @@ class Cluster(Executor):
             client.close(_CLOSE_SECONDS)
             raise OperationError(f"{self.name} has no workers: start `dask worker {address}`") from error
         return client
+
+
+_connected = WeakSet[Cluster]()  # or about to be
+
+
+@cache
+def _quieten() -> None:
+    """Leave out what Dask's client says while a cluster is connected: errors say it, and tasks compare the code."""
+    from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
+
+    logging.getLogger("distributed.client").addFilter(lambda _: not _connected)
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning, module="distributed")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,6 @@ def test_wrong_file_and_missing_library_are_errors(tmp_path: Path, monkeypatch: 
     with pytest.raises(OperationError, match="legal: a file in a folder that exists"):
         require_format(tmp_path / "none" / "x.png")
     require_format(tmp_path / "x.png")
-    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(OperationError, match=r"pip install --require-hashes -r requirements-analysis\.lock"):
         require_format(tmp_path / "x.png")

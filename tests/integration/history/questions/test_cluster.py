@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import re
@@ -338,8 +339,18 @@ def test_cluster_that_can_not_compute(here: State, credentials: dict[str, str], 
 
 def test_cluster_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(OperationError, match=r"cluster tls://a:1 needs Dask, .*-r requirements-analysis\.lock"):
+    with pytest.raises(OperationError, match=r"cluster tls://a:1 needs distributed, .*-r requirements-analysis\.lock"):
         Cluster({"cluster": "tls://a:1"}, 1).submit(int)
+
+
+def test_what_other_clients_of_dask_say_is_heard() -> None:
+    log, record = logging.getLogger("distributed.client"), logging.makeLogRecord({})
+    cluster = Cluster({"cluster": "no address"}, 1)
+    with pytest.raises(OperationError, match="can't be reached"):
+        cluster.submit(int)
+    assert not log.filter(record)
+    cluster.shutdown()
+    assert log.filter(record)
 
 
 def test_dask_is_not_imported_without_a_cluster(here: State) -> None:
