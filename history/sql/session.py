@@ -6,10 +6,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -18,23 +17,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import duckdb
-import pyarrow as pa
 
-from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
 from core.files import folder_lock
+from core.imports import quick_imports
 from core.paths import State, temporary_folder
-from history.sql.sources.cluster import Cluster
-from history.sql.sources.execution import THREADS, Limits, Processes
-from history.sql.sources.reader import ReaderConnection
-from history.sql.sources.samples import SampleSource
-from history.sql.sources.scan import Scans
-from history.sql.sources.tables import tables
+from history.sql.sources.execution import Limits
 from schema.queries import load
-from schema.question_files import Question
 
 if TYPE_CHECKING:
     from history.sql.sources.plants import PlantArchives
+    from schema.question_files import Question
 
 _FETCHED = 10_000  # rows
 _WRITTEN = 100_000  # rows of a batch
@@ -45,6 +38,7 @@ _CREATED = re.compile(  # by a statement: the name of a table or view
     r"(?:\w+\.)*(?:\"([^\"]+)\"|(\w+))",
     re.IGNORECASE,
 )
+_LISTS = re.compile(r"\bSHOW\b|duckdb_|information_schema|pg_|pragma_|sqlite_", re.IGNORECASE)  # perhaps tables
 _PREFIX = "session-"  # of their folders
 
 
@@ -58,19 +52,19 @@ class Session:
     def __init__(
         self,
         connection: Any,
-        cancel: Callable[[], None],
+        cancel: Callable[[], object],
         failures: list[BaseException],
         limits: Limits,
-        register: Callable[[], None] | None,
+        later: Sequence[Callable[[], None]],
     ) -> None:
-        """``cancel``: ends what is done elsewhere for a query; ``register``: makes functions and macros, once a query
-        needs one: they are a quarter of a start's CPU."""
+        """``cancel``: ends what is done elsewhere for a query; ``later``: make the plant's tables and then functions,
+        once a query needs some: they are half of a start's CPU."""
         self._connection = connection
         self._cancel = cancel
         self._failures = failures
         self._limits = limits
-        self._register = register
-        self._names: Sequence[str] = ()  # of plantlog's tables and views
+        self._later = list(later)
+        self.names: Sequence[str] = ()  # of plantlog's tables and views, once they are made
         self.notes: list[str] = []  # about files that became tables
         self._ends_at = 0.0
 
@@ -87,6 +81,8 @@ class Session:
 
     def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Rows of a query as a table of Arrow, times in UTC, intervals as durations, both in µs. Errors as of rows."""
+
+        import pyarrow as pa  # noqa: PLC0415 (a start is quicker without it)
 
         def fetch() -> Any:
             return self._connection.sql(query, params=list(parameters) or None).to_arrow_table()
@@ -112,6 +108,8 @@ class Session:
     def write_arrow(self, query: str, path: Path) -> int:
         """Write the rows of a query to a file of Arrow. Returns their number. Errors as of rows."""
 
+        import pyarrow as pa  # noqa: PLC0415 (as above)
+
         def write() -> int:
             reader, n = self._connection.sql(query).to_arrow_reader(_WRITTEN), 0
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
@@ -121,6 +119,8 @@ class Session:
             return n
 
         with self._limited():
+            if _LISTS.search(query):
+                self._work(self._make_all)
             written: int = self._work(write)
         return written
 
@@ -134,15 +134,13 @@ class Session:
 
     def add(self, tables: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         """Add tables of Arrow and files. Raises OperationError."""
-        with self._limited():
-            names = self._work(self._connection.execute, load("duckdb")["select_names"]).fetchall()
-        self._names = [name for (name,) in names]
         if not tables and not files:
             return
         from history.sql.own_tables import create, require_free  # noqa: PLC0415 (few sessions need it)
 
         with self._limited():
-            require_free((*tables, *files), self._names)
+            self._work(self._make_all)
+            require_free((*tables, *files), self.names)
             for name, table in tables.items():
                 self._connection.register(name, table)
             for name, file in files.items():
@@ -153,14 +151,16 @@ class Session:
         if name := _CREATED.match(statement):
             from history.sql.own_tables import require_free  # noqa: PLC0415 (few sessions need it)
 
-            require_free([name[1] or name[2]], self._names)
+            require_free([name[1] or name[2]], self.names)
 
     @contextmanager
     def _cursor(self, query: str | Any, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
         with self._limited(ends_at):
             if not isinstance(query, str) and query.type != duckdb.StatementType.SELECT:
-                self._work(self._require_functions)  # else a transaction ends by an error, and a macro takes a name
+                self._work(self._make_all)  # else a transaction ends by an error, and a macro takes a name
                 self._require_own_name(query.query)
+            elif not isinstance(query, str) and _LISTS.search(query.query):
+                self._work(self._make_all)
             yield self._work(self._connection.execute, query, parameters)
 
     @contextmanager
@@ -183,7 +183,7 @@ class Session:
 
         def work() -> None:
             try:
-                done.set_result(self._with_functions(call, *arguments))
+                done.set_result(self._call(call, *arguments))
             except BaseException as error:
                 done.set_exception(error)
 
@@ -199,20 +199,23 @@ class Session:
             raise OperationError(f"the query took longer than {seconds}: {self._limits.advice('--timeout')}")
         return done.result()
 
-    def _with_functions(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Result of a call. What it lacks may be functions that were not registered: then it has done nothing yet."""
-        try:
-            return call(*arguments)
-        except duckdb.CatalogException:
-            if self._register is None:
-                raise
-            self._require_functions()
-            return call(*arguments)
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Result of a call. It may lack what is made later: then it has done nothing yet."""
+        while True:
+            try:
+                return call(*arguments)
+            except duckdb.CatalogException:
+                if not self._later:
+                    raise
+                self._make_next()
 
-    def _require_functions(self) -> None:
-        if self._register is not None:
-            self._register()
-            self._register = None
+    def _make_all(self) -> None:
+        while self._later:
+            self._make_next()
+
+    def _make_next(self) -> None:
+        self._later[0]()
+        del self._later[0]  # not where it fails: the next query tries again
 
     def _end(self, done: Future[Any]) -> None:
         self._connection.interrupt()
@@ -220,6 +223,8 @@ class Session:
         wait([done], _END_SECONDS)
 
     def _problem(self, error: Any) -> PlantlogError:
+        from core.database import FAILURES  # noqa: PLC0415 (it imports the driver)
+
         for failure in self._failures:
             if isinstance(failure, PlantlogError):
                 return failure
@@ -233,6 +238,8 @@ class Session:
 
 def _durations(intervals: Any) -> Any:
     """Intervals, in which a month has 30 days, as durations."""
+    import pyarrow as pa  # noqa: PLC0415 (as above)
+
     durations = [
         None
         if interval is None
@@ -265,28 +272,12 @@ def opened(
     Raises OperationError for limits that are none, files that can't be read and names that are taken, DatabaseError
     where the database can't be reached.
     """
-    scans = Scans()
     queries = load("duckdb")
+    failures, plants = list[BaseException](), list[Any]()  # what ended a query; the plant's tables, once they are made
     with ExitStack() as stack:
-        computing = executor or limits.executor(state.root, None if archives is None else archives.questions)
-        executors = computing, ThreadPoolExecutor(THREADS)
-        end_executors = partial(_end, executors)
-        stack.callback(end_executors)
-        if archives is not None:
-            from history.sql.sources import plants  # noqa: PLC0415 (few sessions need it)
-
-            stack.callback(scans.end, _END_SECONDS)
-            stack.callback(end_executors)
-            source: SampleSource = plants.PlantSamples(archives, *executors, limits.threads)
-            own_tables, cancel = plants.tables(archives, scans, source), _nothing
-        else:
-            with database_errors():
-                reader = ReaderConnection(state.dsn("reader"), installation, once=question is not None)
-                stack.callback(reader.close)
-                stack.callback(scans.end, _END_SECONDS)
-                stack.callback(end_executors)  # what reads does not wait for them
-                source, cancel = SampleSource(reader, state, *executors, limits.threads), reader.cancel
-                own_tables = tables(reader, source, scans, once=question is not None)
+        sources = stack.enter_context(ExitStack())  # ends when DuckDB reads no more
+        if executor is not None:
+            sources.callback(executor.shutdown, wait=False, cancel_futures=True)
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -301,21 +292,33 @@ def opened(
             raise OperationError(f"--memory, --threads: {error}") from error
         stack.callback(_close, connection)
 
+        def read() -> None:
+            with quick_imports():
+                from history.sql.plant_tables import plant_tables  # noqa: PLC0415 (Arrow, and the database's driver)
+
+            with ExitStack() as opening:
+                plant = opening.enter_context(
+                    plant_tables(state, limits, failures, installation, question is not None, executor, archives)
+                )
+                for name, table in plant.tables.items():
+                    connection.register(name, table)
+                connection.execute(queries["views"])
+                session.names = [name for (name,) in connection.execute(queries["select_names"]).fetchall()]
+                sources.push(opening.pop_all())
+            plants.append(plant)
+
         def register() -> None:
             from history.sql.functions import Functions  # noqa: PLC0415 (all kernels: few queries need them)
 
-            Functions(source, scans.failures).register(connection)
+            Functions(plants[0].source, failures).register(connection)
             for section in ("texts", "macros"):
                 connection.execute(queries[section])
 
-        session = Session(
-            connection, partial(_cancel, cancel, executors[0]), scans.failures, limits, None if question else register
-        )
-        for name, table in own_tables.items():
-            connection.register(name, table)
-        for section in ("settings", "views"):
-            connection.execute(queries[section])
+        later = () if question else (read, register)
+        session = Session(connection, lambda: [plant.cancel() for plant in plants], failures, limits, later)
+        connection.execute(queries["settings"])
         if question is not None:
+            read()
             register()
             connection.execute(queries["ask"])
             connection.execute(question.macro)
@@ -326,21 +329,10 @@ def opened(
         yield session
 
 
-def _cancel(of_database: Callable[[], None], executor: Executor) -> None:
-    of_database()
-    if isinstance(executor, Cluster | Processes):
-        executor.interrupt()
-
-
 def _close(connection: Any) -> None:
     """Close it, unless a query waits for storage that does not answer: why the session ends says more."""
     with suppress(duckdb.Error):
         connection.close()
-
-
-def _end(executors: Sequence[Executor]) -> None:
-    for executor in executors:
-        executor.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
@@ -356,10 +348,6 @@ def _temporary_files() -> Iterator[Path]:
             folder = Path(stack.enter_context(temporary))
             stack.enter_context(folder_lock(folder))
         yield folder
-
-
-def _nothing() -> None:
-    pass
 
 
 def _leave() -> None:

@@ -155,7 +155,7 @@ def _median(distances: Int64s) -> int:
 
 def _level(maxima: Float64s, blocks: float) -> float:
     """Maximum of a block that one in exp(``blocks``) blocks exceeds. A tail is heavy only where that is clear."""
-    mean, second, third = (_moment_weights(len(maxima)) @ np.sort(maxima)).tolist()
+    mean, second, third = map(float, _moment_weights(len(maxima)) @ np.sort(maxima))
     spread = 2 * second - mean
     if spread <= 0:
         return mean

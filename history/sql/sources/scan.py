@@ -62,8 +62,9 @@ class Scans:
     interpreter ends would keep the process from ending (apache/arrow, issue 50482), so a session waits for it.
     """
 
-    def __init__(self) -> None:
-        self.failures: list[BaseException] = []  # what ended a query: DuckDB passes on no more than a text
+    def __init__(self, failures: list[BaseException] | None = None) -> None:
+        """``failures``: gets what ended a query: DuckDB passes on no more than a text."""
+        self.failures = [] if failures is None else failures
         self._changed = threading.Condition()
         self._reading = 0
         self._ended = False
