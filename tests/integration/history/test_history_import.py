@@ -249,9 +249,9 @@ async def test_deleted_samples_are_imported_again(site: Site) -> None:
 async def test_wide_file_with_local_times_and_decimal_commas(site: Site) -> None:
     file = site.file("Zeit;leer;mill/c2;Druck\n10.03.2026 11:00:00;;1,5;\n10.03.2026 11:00:01,25;;;-2\n")
     zone = ("--column", "Zeit=time", "--time-zone", "Europe/Berlin")
-    said = await site.load(file, *zone, "--yes")
-    assert "creates 1 channel of source import: Druck" in said
-    assert "2 samples stored" in said
+    output = await site.load(file, *zone, "--yes")
+    assert "creates 1 channel of source import: Druck" in output
+    assert "2 samples stored" in output
     assert not await site.owner.fetchval("SELECT count(*) FROM plant.channel WHERE name = 'leer'")
     assert await site.stored() == [
         ("Druck", at(10, 1, 250_000), -2.0, 0, "import"),
@@ -262,16 +262,16 @@ async def test_wide_file_with_local_times_and_decimal_commas(site: Site) -> None
 async def test_file_with_an_error_stores_nothing(site: Site) -> None:
     good = site.file(LONG, "good.csv")
     bad = site.file(LONG + "mill/c2,2026-03-10T10:00:02Z,ten,Good\n", "bad.csv")
-    said = await site.load(good, bad, "--yes", code=1)
-    assert f"{bad}:6: Value: found 'ten'; legal: a number with the decimal separator '.'" in said
+    output = await site.load(good, bad, "--yes", code=1)
+    assert f"{bad}:6: Value: found 'ten'; legal: a number with the decimal separator '.'" in output
     assert await site.stored() == []
     assert await site.imports() == []
 
 
 async def test_samples_that_retention_would_drop_are_refused(site: Site) -> None:
     await site.owner.execute("UPDATE plant.retention_class SET raw = '1 day' WHERE name = 'default'")
-    said = await site.load(site.file(LONG), "--yes", code=1)
-    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in said
+    output = await site.load(site.file(LONG), "--yes", code=1)
+    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in output
     assert await site.stored() == []
 
 
@@ -283,9 +283,9 @@ async def test_samples_of_an_archived_day_are_refused_if_nothing_is_archived_any
         "INSERT INTO plant.archived_day (day, installation, revision, root, location, samples, bytes, dropped_at)"
         " SELECT '2026-03-10', i.number, 0, '', '', 0, 0, now() FROM plant.installation AS i"
     )
-    said = await site.load(site.file(LONG), "--yes", code=1)
-    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in said
-    assert "or of archived days while days are archived" in said
+    output = await site.load(site.file(LONG), "--yes", code=1)
+    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in output
+    assert "or of archived days while days are archived" in output
 
 
 async def test_up_keeps_imported_channels(site: Site) -> None:
@@ -342,8 +342,8 @@ async def test_whole_hours_of_closed_days_are_packed_at_once(site: Site) -> None
         "INSERT INTO plant.samples_raw (channel_id, time, value, status) "
         "SELECT id, '2026-03-10 03:30Z', 1, 0 FROM plant.channel WHERE name = 'mill/p0'"
     )
-    said = await site.load(site.file(f"tag,time,value\n{later}\n", "later.csv"), "--yes")
-    assert "6 samples stored" in said
+    output = await site.load(site.file(f"tag,time,value\n{later}\n", "later.csv"), "--yes")
+    assert "6 samples stored" in output
     # A row of an hour that is packed, or has rows, is packed by maintenance.
     assert await forms() == [1 + 2 + 1, 2 * 3600 * 3 + 3]
     before = await site.stored()
@@ -398,8 +398,8 @@ async def test_killed_import_continues(site: Site) -> None:
         await transaction.rollback()
     stored = await site.owner.fetchval("SELECT sum(n) FROM plant.samples_packed WHERE hour < $1", at(20))
     assert 0 < stored < n
-    said = await site.load(file, "--yes")
-    assert f"{n - stored:,} samples stored, {stored:,} already there" in said
+    output = await site.load(file, "--yes")
+    assert f"{n - stored:,} samples stored, {stored:,} already there" in output
     assert await site.owner.fetchval("SELECT sum(n) FROM plant.samples_packed WHERE hour < $1", at(20)) == n
     assert [event[0] for event in await site.imports()] == ["begun", "done", "begun", "begun", "done"]
 

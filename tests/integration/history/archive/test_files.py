@@ -222,10 +222,10 @@ async def test_storage_that_does_not_answer_is_left_alone(monkeypatch: pytest.Mo
 
 
 async def test_access_that_nobody_waits_for_may_fail() -> None:
-    said: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
     task = location.in_background(Location.at, "/no/such/folder")
     await until(task.done)
     del task
     gc.collect()
-    assert said == []
+    assert errors == []

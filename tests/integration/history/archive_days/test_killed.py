@@ -31,14 +31,14 @@ class Killed:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             self._process.stdin.write(f"{step}\n".encode())
-            said = (await self._process.stdout.readline()).decode().strip()
+            line = (await self._process.stdout.readline()).decode().strip()
             # The server notices later than we do that a session is gone.
             waits = ("skipped: running in another process", "another session seals")
-            return "" if any(text in said for text in waits) else said
+            return "" if any(text in line for text in waits) else line
 
-        said = await until(outcome)
-        assert said == "killed" or said.startswith("ok: "), said
-        return bool(said == "killed")
+        line = await until(outcome)
+        assert line == "killed" or line.startswith("ok: "), line
+        return bool(line == "killed")
 
 
 @asynccontextmanager

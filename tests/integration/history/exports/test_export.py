@@ -72,10 +72,10 @@ async def test_export_is_verified_without_plantlog(plant: SealedPlant, tmp_path:
     run = alone(path, "--key", str(key))
     assert run.returncode == 0, run.stdout + run.stderr
     for file, _ in done.files:
-        said = report(str(file), verify_file(str(file), read_keys(key.read_bytes())), True)
-        assert "every row is as sealed (serial 4, revision 1)" in said
-        assert "which is in the file" not in said
-        assert said in run.stdout
+        verified = report(str(file), verify_file(str(file), read_keys(key.read_bytes())), True)
+        assert "every row is as sealed (serial 4, revision 1)" in verified
+        assert "which is in the file" not in verified
+        assert verified in run.stdout
     unanchored = report(str(path), verify_file(str(path), None), False)
     assert "which is in the file: compare it with the plant's public key" in unanchored
     body = json.loads(alone(path, "--json").stdout)
@@ -234,9 +234,9 @@ async def test_amendments_are_verified_from_files_alone(plant: SealedPlant, tmp_
     run = alone(path, "--strict")
     assert run.returncode == 0, run.stdout + run.stderr
     for file, _ in done.files:
-        said = report(str(file), verify_file(str(file), None), False)
-        assert [line.strip() for line in said.splitlines() if "amended" in line] == listed
-        assert said in run.stdout
+        verified = report(str(file), verify_file(str(file), None), False)
+        assert [line.strip() for line in verified.splitlines() if "amended" in line] == listed
+        assert verified in run.stdout
 
 
 @pytest.mark.parametrize(

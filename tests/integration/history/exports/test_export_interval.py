@@ -44,8 +44,8 @@ async def test_interval_of_sealed_and_unsealed_days(plant: SealedPlant, tmp_path
         int(one.timestamp() * 1e6) for one in (interval.since, interval.until - timedelta(seconds=1))
     )
     assert set(table["channel"].to_pylist()) == {"unit/flow", "unit/pressure"}
-    said = json.loads(pq.ParquetFile(path).metadata.metadata[METADATA])
-    assert [(day["day"], day["revision"]) for day in said["days"]] == [
+    metadata = json.loads(pq.ParquetFile(path).metadata.metadata[METADATA])
+    assert [(day["day"], day["revision"]) for day in metadata["days"]] == [
         ("2026-03-09", 0), ("2026-03-10", 0), ("2026-03-11", None),
     ]  # fmt: skip
     with pytest.raises(UnverifiableError, match="contains no seal"):

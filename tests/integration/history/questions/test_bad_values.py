@@ -56,8 +56,8 @@ async def test_each_option_says_what_is_legal(database: Database, by_database: b
                 for text in bad_texts(parameter):
                     with pytest.raises(OperationError) as caught:
                         await parse_values(cast, questions()[question], {**arguments, parameter.name: text})
-                    said = str(caught.value)
-                    assert said.startswith(f"{parameter.option}: found {text!r}; legal: "), (question, said)
+                    message = str(caught.value)
+                    assert message.startswith(f"{parameter.option}: found {text!r}; legal: "), (question, message)
                 values = await parse_values(cast, questions()[question], arguments)
                 assert (values["since"], values["until"]) == (at(0), at(3600))
     finally:

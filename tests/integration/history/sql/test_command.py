@@ -189,9 +189,9 @@ async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
     found = await rows_of(plant, query)
     assert [exact for _, _, exact in found] == list(counts)
     error = (sum((about / n - 1) ** 2 for n, about, _ in found) / len(found)) ** 0.5
-    said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "questions.md").read_text())
-    assert said
-    assert error < int(said[1]) / 100 < 2 * error
+    documented = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "questions.md").read_text())
+    assert documented
+    assert error < int(documented[1]) / 100 < 2 * error
 
 
 async def test_a_thread_that_still_reads_after_the_end_gets_an_error(plant: Maintained) -> None:
