@@ -129,7 +129,8 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
     low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
     smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
     total, moment, rough = _sums(smooth), _sums(smooth * np.arange(n)), _sums(_roughness(values))
-    noise = np.maximum(_noise(values), 1.0)
+    deviation, depends = _noise(values)
+    floor = np.ones(len(values))
     for side in sides:
         u = np.arange(side) + 0.5  # how far from the change
         before, after = _around(total, side)
@@ -141,12 +142,15 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
         step = (after - before - tilt * (moment_after + moment_before)) / np.sqrt(2 * np.square(1 - tilt * u).sum())
         kink = moment_after - moment_before - u.mean() * (after + before)
         kink /= np.sqrt(2 * np.square(u - u.mean()).sum())
+        stepped, kinked = 1 - tilt * u, u - u.mean()
+        weights = np.append(-stepped[::-1], stepped), np.append(kinked[::-1], kinked)
         # Where the noise is larger than it usually is, so must a step be.
         louder = np.maximum(_loudest(rough, side) * n / (_ROUGHNESS_FACTOR * rough[:, -1:]), 1.0) ** 2
         sizes = np.abs(step), np.abs(kink)
-        usual = np.maximum(noise, np.max([np.median(size, axis=1) for size in sizes], axis=0) / _MEDIAN)
+        noise = deviation * np.max([_correlated(one, depends) for one in weights], axis=0)
+        usual = np.maximum.reduce([noise, floor, np.max([np.median(size, axis=1) for size in sizes], axis=0) / _MEDIAN])
         if side <= n // 16:  # wider windows are often half of all: changes are in too many
-            noise = usual
+            floor = usual
         for kind, size in zip((_LEVEL, _SLOPE), sizes, strict=True):
             yield kind, side, _placed(size / louder / usual[:, None], n)
         # The spread of a few means is uncertain: it takes twice as many.
@@ -185,15 +189,27 @@ def _roughness(values: Float64s) -> Float64s:
     return bounded
 
 
-def _noise(values: Float64s) -> Float64s:
-    """The long-run deviation of each channel, if each value depends on the one before it."""
+def _noise(values: Float64s) -> tuple[Float64s, Float64s]:
+    """The standard deviation of each channel, and how much each value depends on the one before it."""
     n, far = values.shape[1], max(values.shape[1] // 16, _MIN_SIDE)
     trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
     inner = values[:, far : n - far]
     lag_1, lag_2 = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
     depends = np.clip(np.square(lag_2 / np.maximum(lag_1, 1e-9)) - 1, 0, _MAX_AUTOCORRELATION)
-    noise: Float64s = lag_1 * np.sqrt((1 + depends) / 2) / (1 - depends)
-    return noise
+    deviation: Float64s = lag_1 / np.sqrt(2 * (1 - depends))
+    return deviation, depends
+
+
+def _correlated(weights: Float64s, depends: Float64s) -> Float64s:
+    """Standard deviation of a weighted sum, by that of uncorrelated values of the same spread.
+
+    ``depends``: how much each value of a channel depends on the one before it. If that is much, the values wander, of
+    which a narrow window shows little.
+    """
+    products = np.correlate(weights, weights, "full")[len(weights) - 1 :] / (weights @ weights)
+    products[1:] *= 2
+    ratio: Float64s = np.sqrt(np.maximum(np.polynomial.polynomial.polyval(depends, products), 1e-12))
+    return ratio
 
 
 def _spread(differences: Float64s) -> Float64s:

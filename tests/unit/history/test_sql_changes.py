@@ -90,6 +90,16 @@ def test_fewer_than_one_channel_of_noise_in_a_thousand_has_a_change(depends: flo
     assert changes(noise(5, 1000, depends))[0] == []
 
 
+def test_steps_of_what_wanders_are_found_if_they_are_sudden() -> None:
+    """Up and down again within a thirtieth of the interval, by 30 moves of a random walk."""
+    wandering = np.cumsum(np.random.default_rng(7).normal(size=(40, _N)), axis=1)
+    rows, _ = changes(wandering + 30 * ((_PLACES >= AT) & (_PLACES < AT + 10)))
+    assert changes(wandering)[0] == []
+    for place in (AT, AT + 10):
+        assert len({channel for channel, at, kind in rows if kind == 0 and abs(at - place) <= 1}) >= 20, rows
+    assert len(rows) <= 120, rows
+
+
 def test_what_is_no_change() -> None:
     calm = noise(6, 5)
     calm[0, 100] += 1000  # a spike
