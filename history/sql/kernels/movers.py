@@ -44,6 +44,7 @@ MOVES = pa.struct(
         ("times", pa.float64()),  # of the limit, at most; NaN: the channel did not deviate at all before
     ]
 )
+_TESTS = 3  # independent ones that make as many false alarms as single values and means of all widths together
 _AGAIN = 64  # buckets within which a single outlier has to be followed by another one
 
 
@@ -130,7 +131,7 @@ class Movers:
             if len(before) < MIN_POSITIONS:
                 continue
             middle = float(np.median(before))
-            limit, faults = usual(before - middle, self.false_alarms / self.grid.step, width)
+            limit, faults = usual(before - middle, _TESTS * self.false_alarms / self.grid.step, width)
             verdict = FAULTY if faults else verdict
             limit = max(limit, self.sigmas * float(before.std()))
             far = np.fmax(np.abs(off[first:] - middle), 0.0)  # NaN is not far

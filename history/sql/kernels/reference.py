@@ -34,7 +34,7 @@ _LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but
 _NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential tail; that of normal ones is 2
 _MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
-_CLEARLY_HEAVY, _HEAVIEST = 0.2, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
+_CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
 _MARGIN = 1.2  # above the largest deviation of the reference
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
+from core.samples import Samples
 from history.sql.kernels.columns import Channels
 from history.sql.kernels.movers import Movers
 from history.sql.kernels.reference import FAULTY, JUDGED, MOSTLY_MISSING, NO_SAMPLES, SHORT_REFERENCE
@@ -81,6 +82,29 @@ def test_what_can_not_be_judged_is_said() -> None:
     values = [(0, at, float(value), 0) for at, value in enumerate(noise(1))]
     assert late.compute(columns(values[2000:]))["verdict"].tolist() == [MOSTLY_MISSING]
     assert late.compute(columns(values[1500:]))["verdict"].tolist() == [JUDGED]
+
+
+@pytest.mark.parametrize("kind", ["independent", "heavy tails", "autocorrelated", "wandering"])
+def test_false_alarms_are_about_as_rare_as_asked(kind: str) -> None:
+    """Of 30 intervals of ten minutes of eight channels, after an hour each, 1.5 are expected to have one by chance."""
+    channels = 8
+    ids = np.repeat(np.arange(channels, dtype=np.int32), _UNTIL)
+    times, status = np.tile(np.arange(_UNTIL), channels), np.zeros(len(ids), np.uint32)
+    grid = Grid(Channels.of_fields(channel_fields(n, [], _UNTIL) for n in range(channels)), 0, 1)
+    movers = Movers(grid, {}, (0, _SINCE), _SINCE, 20.0 * channels * (_UNTIL - _SINCE))
+    with_moves = 0
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        values = random.normal(0, 1, (channels, _UNTIL))
+        if kind == "heavy tails":
+            values = random.standard_t(3, (channels, _UNTIL))
+        elif kind == "autocorrelated":
+            for at in range(1, _UNTIL):
+                values[:, at] += 0.9 * values[:, at - 1]
+        elif kind == "wandering":
+            values += 0.1 * np.cumsum(random.normal(0, 1, (channels, _UNTIL)), axis=1)
+        with_moves += bool((movers.compute(Samples(ids, times, values.ravel(), status))["verdict"] == 0).any())
+    assert with_moves <= (6 if kind == "heavy tails" else 3)
 
 
 def test_wrap_or_reset_of_a_counter_is_no_move() -> None:
