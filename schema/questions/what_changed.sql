@@ -2,8 +2,8 @@
 --
 -- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate, in
 -- which resets and wraps count as in the aggregate increase. A change counts where it is larger than by chance: how far
--- parts of the earlier interval differ, the more the longer they are, sets the limit of each channel. The score is the
--- shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
+-- parts of the earlier interval differ, from each other and the whole, sets the limit of each channel. The score is
+-- the shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
 -- in one interval comes last, with a note. One that was constant before has no score, and comes after those that have
 -- one: no spread measures nothing.
