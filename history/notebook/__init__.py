@@ -199,25 +199,14 @@ def plot(
 ) -> Any:
     """The curves of the first eight channels with their gaps, as a figure of matplotlib, which must be installed.
 
-    ``answer``: a ``pyarrow.Table`` with the columns of a question's, such as ``channel`` and ``time``: only the
-    channels that it names, in its order, with its times and intervals marked. The other parameters are those of
-    :func:`samples`. Raises ArchiveError.
+    Drawn as by ``plantlog ask --plot``: a value holds until the next one. ``answer``: a ``pyarrow.Table`` with the
+    columns of a question's, such as ``channel`` and ``time``: only the channels that it names, in its order, with its
+    times and intervals marked. The other parameters are those of :func:`samples`. Raises ArchiveError.
     """
-    import pyarrow as pa  # noqa: PLC0415
-
-    from history.questions.drawing import Drawing, named_channels  # noqa: PLC0415
+    from history.notebook.curves import drawing  # noqa: PLC0415
 
     archive, since, until = _opened(location, start, end, installation, s3, False, None)
-    since, until = _archived(archive, since, until)
-    if answer is not None:
-        channels, _ = named_channels(answer)
-    chosen = _chosen(channels)
-    curves = archive.series(chosen, since, until, _step(since, until))
-    rows = answer
-    if rows is None:
-        rows = pa.table({"channel": sorted(set(curves["name"].to_pylist()))})
-    title = f"{since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"
-    return Drawing(title, rows, curves, archive.gaps(chosen, since, until), [(since, until)]).figure()
+    return drawing(archive, _chosen(channels), answer, *_archived(archive, since, until)).figure()
 
 
 def polars(location: str, *arguments: Any, **options: Any) -> Any:

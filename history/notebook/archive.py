@@ -98,6 +98,16 @@ class Archive:
         ids = _chosen(table, channels)
         return table.filter(pc.is_in(table["channel_id"], pa.array(sorted(ids), pa.int32())))
 
+    def kinds(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> dict[str, str]:
+        """Names of channels in an interval, in order, and their kinds. Raises OperationError as :meth:`samples`."""
+        chosen, days = _listed(channels), self.days_between(since, until)
+        tables = [self.channels_of(day, chosen).select(["channel_id", "name", "kind"]) for day in days]
+        if tables:
+            self._require_known(chosen, pa.concat_tables(tables))
+        return dict(
+            sorted(pair for table in tables for pair in zip(*(table[i].to_pylist() for i in (1, 2)), strict=True))
+        )
+
     def samples_of(self, day: date, ids: Sequence[int], within: tuple[int, int]) -> list[tuple[int, Samples]]:
         """Channels with their samples of a day, by time. ``within``: since and until (µs). Raises OperationError."""
         return self._of_day(day, lambda files: list(files.between(ids, *within)))

@@ -3,18 +3,21 @@
 What a row says is known by the kinds of its columns: ``channel``, ``channels`` and ``partners`` are names (else it is
 about all of them); two times behind each other, of which the second one is an end, are an interval; other times are
 moments; ``value`` at ``time`` is a point, where it is one of the channel's, and no sum or count.
+
+What is drawn of each channel is a :class:`Chart`; here matplotlib draws it, in the viewer the browser does.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +30,8 @@ from core.imports import require_analysis
 FORMATS = (".png", ".svg")
 MAX_CHANNELS = 8  # a panel each
 POINTS = 800  # buckets of a curve in an interval
+_LOOKBACK = timedelta(days=1)  # before a drawing, in which the value that holds at its start is looked for
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _WIDTH = 150  # letters of a line
 _NAMES = ("channel", "channels", "partners")
 _SCORES = ("score", "times_limit", "regularity", "correlation", "covered_percent")
@@ -49,12 +54,42 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn of a channel.
+
+    ``curve``: times with minimum, mean and maximum, which are NaN where gaps begin; ``gaps``: begin, end, reason;
+    ``scores``: text, of the first row of the channel.
+    """
+
+    channel: str
+    unit: str
+    scores: str
+    curve: tuple[Any, Any, Any, Any]
+    gaps: Sequence[tuple[datetime, datetime, str]]
+    marks: Sequence[Mark]
+
+
+class CurveSource(Protocol):
+    """Curves of channels, and what explains them, as tables of Arrow with the columns of :class:`Drawing`."""
+
+    def curves(self, names: Sequence[str], since: datetime, until: datetime, step: timedelta) -> Any:
+        """Good samples in buckets."""
+
+    def held(self, names: Sequence[str], since: datetime, at: datetime) -> Any:
+        """Values that channels hold at a time, of the last samples before it, from ``since`` on, as rows of curves."""
+
+    def gaps(self, names: Sequence[str], since: datetime, until: datetime) -> Any:
+        """Gaps."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drawing:
     """An answer with what is drawn of it.
 
     ``curves``: rows by name and time with ``name``, ``unit``, ``time``, ``min``, ``avg``, ``max``; ``gaps``: rows with
-    ``name``, ``from_time``, ``to_time`` (null: open), ``backfilled``; ``windows``: the reference, if there is one, and
-    the interval; ``texts``: channels that have no curve, as their values are texts.
+    ``name``, ``from_time``, ``to_time`` (null: open), ``reason``, ``backfilled``; ``windows``: the reference, if there
+    is one, and the interval; ``without_curve``: names without a curve, and what they are, such as ``text``; ``first``:
+    channels that are drawn first, before those that rows name.
     """
 
     title: str
@@ -62,29 +97,97 @@ class Drawing:
     curves: Any
     gaps: Any
     windows: Sequence[tuple[datetime, datetime]]
-    texts: frozenset[str] = frozenset()
+    without_curve: Mapping[str, str] = field(default_factory=dict)
+    first: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        source: CurveSource,
+        title: str,
+        rows: Any,
+        windows: Sequence[tuple[datetime, datetime]],
+        without_curve: Mapping[str, str] = _NO_NAMES,
+        points: int = POINTS,
+        first: Sequence[str] = (),
+    ) -> Drawing:
+        """Drawing with curves of so many buckets in a window. Values that hold at its edges are drawn from and to
+        these."""
+        names, _ = named_channels(rows, without_curve, first)
+        curves, gaps = list[Any](), list[Any]()
+        for since, until in windows:
+            step = max(timedelta(microseconds=1), (until - since) // points)
+            curve = source.curves(names, since, until, step)
+            times = dict[str, list[datetime]]()
+            for name, moment in zip(curve["name"].to_pylist(), curve["time"].to_pylist(), strict=True):
+                times.setdefault(name, []).append(moment)
+            late = [name for name in names if name not in times or times[name][0] > since]
+            curves += [*_held(source, late, since, until - since), curve]
+            ended = [name for name in names if name not in times or times[name][-1] + 2 * step < until]
+            curves += _held(source, ended, until, until - since)
+            gaps.append(source.gaps(names, since, until))
+        ordered = pa.concat_tables(curves).sort_by("time")
+        return cls(title, rows, ordered, pa.concat_tables(gaps), windows, without_curve, first)
+
+    @property
+    def axes(self) -> list[tuple[datetime, datetime]]:
+        """Intervals that have an axis each: a reference right before the interval shares its axis. It begins where
+        there is something to be seen."""
+        *reference, (since, until) = self.windows
+        if not reference:
+            return [(since, until)]
+        begins = [*self.curves["time"].to_pylist(), *self.gaps["from_time"].to_pylist()]
+        [(begin, end)] = reference
+        begin = max(begin, min([*begins, *(mark.begin for mark in self._marks())], default=since))
+        if begin >= end:
+            return [(since, until)]
+        length = until - since
+        is_near = begin < since and since - end <= _APART * length and end - begin <= _LONG * length
+        return [(begin, until)] if is_near else [(begin, end), (since, until)]
+
+    @property
+    def left_out(self) -> str:
+        """Line about the channels that the answer names and that are not drawn; empty: all are."""
+        _, names = named_channels(self.rows, self.without_curve, self.first)
+        texts = [f"{name} ({self.without_curve[name]})" if name in self.without_curve else name for name in names]
+        return f"not drawn: {names_text(texts, MAX_CHANNELS)}" if texts else ""
+
+    def charts(self) -> list[Chart]:
+        """What is drawn, by channel."""
+        channels, _ = named_channels(self.rows, self.without_curve, self.first)
+        marks = list(self._marks())
+        further = [begin - timedelta(microseconds=1) for begin, _ in self.axes[1:]]  # no value is held over their start
+        charts = []
+        for channel in channels:
+            curve = _of_channel(self.curves, channel)
+            gaps = [
+                (gap["from_time"], gap["to_time"] or self.windows[-1][1], gap["reason"] or "")
+                for gap in _of_channel(self.gaps, channel).to_pylist()
+                if not gap["backfilled"]
+            ]
+            unit = next((text for text in curve["unit"].to_pylist() if text), "")
+            broken = _broken(curve, sorted([*(begin for begin, _, _ in gaps), *further]))
+            of_channel = [mark for mark in marks if mark.channel in (channel, None)]
+            charts.append(Chart(channel, unit, _scores(self.rows, channel), broken, gaps, of_channel))
+        return charts
 
     def figure(self) -> Any:
         """A figure of matplotlib."""
         from matplotlib.figure import Figure  # noqa: PLC0415 (only who draws has it)
 
-        channels, left_out = named_channels(self.rows, self.texts)
-        marks = list(marks_of(self.rows, self.windows[-1][1]))
-        axes_windows = _axes(self._windows_with_data(marks))
-        widths = [max(0.2, min(1.0, (e - b) / (axes_windows[-1][1] - axes_windows[-1][0]))) for b, e in axes_windows]
-        figure = Figure(figsize=(12, 1.2 + 1.7 * max(1, len(channels))), layout="constrained")
+        charts, windows = self.charts(), self.axes
+        widths = [max(0.2, min(1.0, (e - b) / (windows[-1][1] - windows[-1][0]))) for b, e in windows]
+        figure = Figure(figsize=(12, 1.2 + 1.7 * max(1, len(charts))), layout="constrained")
         figure.suptitle(textwrap.shorten(self.title, 140), fontsize=10, x=0.01, ha="left")
         grid = figure.subplots(
-            len(channels) or 1, len(axes_windows), sharex="col", sharey="row", squeeze=False, width_ratios=widths
+            len(charts) or 1, len(windows), sharex="col", sharey="row", squeeze=False, width_ratios=widths
         )
-        breaks = [begin for begin, _ in axes_windows[1:]]
-        for row, channel in zip(grid, channels, strict=False):
-            self._draw_channel(row, channel, [mark for mark in marks if mark.channel in (channel, None)], breaks)
-        for axes, window in zip(grid.T, axes_windows, strict=True):
+        for row, chart in zip(grid, charts, strict=False):
+            self._draw_chart(row, chart)
+        for axes, window in zip(grid.T, windows, strict=True):
             self._finish(axes, window)
-        if left_out:
-            names = [f"{name} (text)" if name in self.texts else name for name in left_out]
-            figure.supxlabel(textwrap.fill(f"not drawn: {names_text(names, MAX_CHANNELS)}", _WIDTH), fontsize=8)
+        if self.left_out:
+            figure.supxlabel(textwrap.fill(self.left_out, _WIDTH), fontsize=8)
         return figure
 
     def write(self, path: Path) -> None:
@@ -93,43 +196,28 @@ class Drawing:
         self.figure().savefig(content, format=path.suffix[1:], dpi=110)
         write_atomically(path, content.getvalue())
 
-    def _windows_with_data(self, marks: Sequence[Mark]) -> Sequence[tuple[datetime, datetime]]:
-        """The windows, without the time of the reference in which there is nothing yet to be seen."""
-        *reference, interval = self.windows
-        begins = [*self.curves["time"].to_pylist(), *self.gaps["from_time"].to_pylist()]
-        first = min([*begins, *(mark.begin for mark in marks)], default=interval[0])
-        return [*((max(begin, first), end) for begin, end in reference if first < end), interval]
+    def _marks(self) -> Iterator[Mark]:
+        return marks_of(self.rows, self.windows[-1][1])
 
-    def _draw_channel(
-        self, row: Sequence[Any], channel: str, marks: Sequence[Mark], begins: Sequence[datetime]
-    ) -> None:
-        """Draw a channel. ``begins``: of further axes, over whose starts no value is held."""
-        curve = _of_channel(self.curves, channel)
-        gaps = [
-            (gap["from_time"], gap["to_time"] or self.windows[-1][1])
-            for gap in _of_channel(self.gaps, channel).to_pylist()
-            if not gap["backfilled"]
-        ]
-        breaks = [*(begin for begin, _ in gaps), *(begin - timedelta(microseconds=1) for begin in begins)]
-        time, low, middle, high = _broken(curve, sorted(breaks))
-        unit = next((text for text in curve["unit"].to_pylist() if text), "")
+    def _draw_chart(self, row: Sequence[Any], chart: Chart) -> None:
+        time, low, middle, high = chart.curve
         for axes in row:
             axes.fill_between(time, low, high, step="post", color=_CURVE, alpha=0.25, linewidth=0)
             marker = "." if len(time) <= _FEW else None
             # A value holds until the next one: a set point that is changed once a day was no ramp.
             axes.plot(time, middle, marker=marker, drawstyle="steps-post", color=_CURVE, linewidth=1)
-            for begin, end in gaps:
+            for begin, end, _ in chart.gaps:
                 axes.axvspan(begin, end, facecolor=_GAP, alpha=0.35, hatch="//", edgecolor="white", linewidth=0)
-            moments = [mark.begin for mark in marks if mark.end is None and mark.value is None]
+            moments = [mark.begin for mark in chart.marks if mark.end is None and mark.value is None]
             for moment in moments:
                 axes.axvline(moment, color=self._color(moment), linewidth=1, alpha=1 if len(moments) <= _FEW else 0.3)
-            for mark in marks:
+            for mark in chart.marks:
                 if mark.end is not None:
                     axes.axvspan(mark.begin, mark.end, color=self._color(mark.begin), alpha=0.2)
-            points = [(mark.begin, mark.value) for mark in marks if mark.value is not None]
+            points = [(mark.begin, mark.value) for mark in chart.marks if mark.value is not None]
             axes.plot(*zip(*points, strict=True) if points else ([], []), "o", color=_MARK, markersize=3)
-        scores = f"   {text}" if (text := _scores(self.rows, channel)) else ""
-        row[0].set_title(f"{channel}{f' [{unit}]' if unit else ''}{scores}", fontsize=9, loc="left")
+        unit, scores = f" [{chart.unit}]" if chart.unit else "", f"   {chart.scores}" if chart.scores else ""
+        row[0].set_title(f"{chart.channel}{unit}{scores}", fontsize=9, loc="left")
 
     def _color(self, begin: datetime) -> str:
         return _EARLIER if begin < self.windows[-1][0] else _MARK
@@ -160,13 +248,21 @@ def require_format(path: Path) -> None:
     require_analysis("--plot", "matplotlib")
 
 
-def named_channels(rows: Any, texts: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:
-    """The channels that rows name, as they come: those that are drawn, and those that are texts or too many."""
+def named_channels(
+    rows: Any, without_curve: Collection[str] = (), first: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """The channels that rows name, those of ``first`` before the others: those that are drawn, and those that have no
+    curve or are too many."""
     columns = [rows[name].to_pylist() for name in rows.column_names if name in _NAMES]
     names = [name for values in zip(*columns, strict=True) for value in values for name in _texts(value)]
-    channels = list(dict.fromkeys(names))
-    curves = [name for name in channels if name not in texts]
-    return curves[:MAX_CHANNELS], [name for name in channels if name in texts or name in curves[MAX_CHANNELS:]]
+    channels = list(dict.fromkeys([*first, *names]))
+    curves = [name for name in channels if name not in without_curve]
+    return curves[:MAX_CHANNELS], [name for name in channels if name in without_curve or name in curves[MAX_CHANNELS:]]
+
+
+def names_without_curve(names: Iterable[str], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Names without a curve, and what they are: texts, or no channels, such as sources. ``kinds``: of channels."""
+    return {name: kind for name in names if (kind := kinds.get(name, "no channel")) in ("text", "no channel")}
 
 
 def marks_of(rows: Any, until: datetime) -> Iterator[Mark]:
@@ -198,7 +294,7 @@ def _is_end(name: str) -> bool:
 
 
 def _texts(value: object) -> list[str]:
-    return [value] if isinstance(value, str) else [text for text in value or () if text]  # type: ignore[attr-defined]
+    return [text for text in ([value] if isinstance(value, str) else value or ()) if text]  # type: ignore[attr-defined]
 
 
 def _scores(rows: Any, channel: str) -> str:
@@ -212,15 +308,14 @@ def _scores(rows: Any, channel: str) -> str:
     return ""
 
 
-def _axes(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Intervals that have an axis each: a reference right before the interval shares its axis."""
-    since, until = windows[-1]
-    if len(windows) == 1:
-        return [(since, until)]
-    begin, end = windows[0]
-    length = until - since
-    is_near = begin < since and since - end <= _APART * length and end - begin <= _LONG * length
-    return [(begin, until)] if is_near else [(begin, end), (since, until)]
+def _held(source: CurveSource, names: Sequence[str], at: datetime, length: timedelta) -> Iterator[Any]:
+    """Rows of a curve: the values that channels hold at a time. Samples are looked for in so much time before it, and
+    if there are none, in a day."""
+    for lookback in (length, _LOOKBACK):
+        if names:
+            held = source.held(names, at - lookback, at)
+            yield held
+            names = sorted({*names} - {*held["name"].to_pylist()})
 
 
 def _of_channel(table: Any, channel: str) -> Any:

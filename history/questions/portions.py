@@ -15,11 +15,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from core.formatting import count, names_text
 from core.paths import State
-from history.questions.drawing import POINTS, Drawing, named_channels
+from history.questions.drawing import POINTS, Drawing, named_channels, names_without_curve
 from history.questions.request import Request
 from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.execution import Limits
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
-_LOOKBACK = timedelta(days=1)  # before a drawing, in which the value that holds at its start is looked for
 _MAX_NAMES = 5  # that an answer without rows lists
 _WINDOWS = "CREATE TEMP TABLE windows AS SELECT unnest($1::TIMESTAMPTZ[]) AS since, unnest($2::TIMESTAMPTZ[]) AS until"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
@@ -70,39 +67,34 @@ def answer_session(
         yield session
 
 
-def drawing(session: Session, title: str) -> Drawing:
-    """Drawing of the answer: the channels that it names, in the interval and in the one that it is compared with."""
+def drawing(session: Session, title: str, points: int = POINTS, first: Sequence[str] = ()) -> Drawing:
+    """Drawing of the answer: the channels that it names, in the interval and in the one that it is compared with.
+
+    ``points``: buckets of each; ``first``: channels that are drawn before the others.
+    """
     rows = session.table("FROM answer")
     with session.rows("FROM windows") as (_, edges):
         windows = [(since, until) for since, until in edges]
-    queries = load("duckdb")
-    drawn, left_out = named_channels(rows)
-    with session.rows(queries["select_texts"], [[*drawn, *left_out]]) as (_, rows_of_texts):
-        texts = frozenset(name for (name,) in rows_of_texts)
-    names, _ = named_channels(rows, texts)
-    curves, gaps = list[Any](), list[Any]()
-    for since, until in windows:
-        step = max(timedelta(microseconds=1), (until - since) // POINTS)
-        curve = session.table(queries["select_curves"], [names, since, until, step // timedelta(microseconds=1)])
-        times = dict[str, list[datetime]]()
-        for name, moment in zip(curve["name"].to_pylist(), curve["time"].to_pylist(), strict=True):
-            times.setdefault(name, []).append(moment)
-        late = [name for name in names if name not in times or times[name][0] > since]
-        curves += [*_held(session, late, since, until - since), curve]
-        ended = [name for name in names if name not in times or times[name][-1] + 2 * step < until]
-        curves += _held(session, ended, until, until - since)
-        gaps.append(session.table(queries["select_gaps_of_curves"], [names, since, until]))
-    return Drawing(title, rows, pa.concat_tables(curves).sort_by("time"), pa.concat_tables(gaps), windows, texts)
+    drawn, left_out = named_channels(rows, first=first)
+    names = [*drawn, *left_out]
+    with session.rows(load("duckdb")["select_kinds"], [names]) as (_, rows_of_kinds):
+        without_curve = names_without_curve(names, dict(rows_of_kinds))
+    return Drawing.of(_SessionCurves(session), title, rows, windows, without_curve, points, first)
 
 
-def _held(session: Session, names: Sequence[str], at: datetime, length: timedelta) -> Iterator[Any]:
-    """Rows of a curve: the values that channels hold at a time. Samples are looked for in so much time before it, and
-    if there are none, in a day."""
-    for lookback in (length, _LOOKBACK):
-        if names:
-            held = session.table(load("duckdb")["select_held"], [names, at - lookback, at])
-            yield held
-            names = sorted({*names} - {*held["name"].to_pylist()})
+@dataclass(frozen=True, slots=True)
+class _SessionCurves:
+    session: Session
+
+    def curves(self, names: Sequence[str], since: datetime, until: datetime, step: timedelta) -> Any:
+        width = step // timedelta(microseconds=1)
+        return self.session.table(load("duckdb")["select_curves"], [names, since, until, width])
+
+    def held(self, names: Sequence[str], since: datetime, at: datetime) -> Any:
+        return self.session.table(load("duckdb")["select_held"], [names, since, at])
+
+    def gaps(self, names: Sequence[str], since: datetime, until: datetime) -> Any:
+        return self.session.table(load("duckdb")["select_gaps_of_curves"], [names, since, until])
 
 
 def notes(session: Session, request: Request) -> str:

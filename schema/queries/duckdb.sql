@@ -309,9 +309,9 @@ JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = l.channel_id
 ANTI JOIN gaps AS g ON g.channel_id = l.channel_id AND g.from_time >= l.time
 WHERE l.status >= 0 AND abs(l.value) < 1e50;
 
--- name: select_texts
--- Those of the channels $1 (patterns) whose values are texts.
-SELECT c.name FROM channels_like($1::TEXT[]) AS c WHERE c.kind = 'text';
+-- name: select_kinds
+-- Channels $1 (patterns) and their kinds.
+SELECT c.name, c.kind FROM channels_like($1::TEXT[]) AS c;
 
 -- name: select_gaps_of_curves
 -- Gaps of channels $1 (patterns) that overlap $2 <= time < $3, as a chart shows them.

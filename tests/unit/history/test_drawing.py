@@ -14,7 +14,7 @@ import pytest
 from core.errors import OperationError
 from history.codec.row_groups import TIME
 from history.questions import drawing
-from history.questions.drawing import Drawing, Mark, marks_of, named_channels, require_format
+from history.questions.drawing import Drawing, Mark, marks_of, named_channels, names_without_curve, require_format
 
 START = datetime(2026, 3, 9, 10, tzinfo=UTC)
 END = START + timedelta(hours=1)
@@ -44,9 +44,9 @@ def curves(*names: str, since: datetime = START) -> Any:
 
 
 def gaps(*intervals: tuple[str, datetime, datetime | None, bool]) -> Any:
-    names = ("name", "from_time", "to_time", "backfilled")
-    kinds = (pa.string(), TIME, TIME, pa.bool_())
-    columns = list(zip(*intervals, strict=True)) or [()] * 4
+    names = ("name", "from_time", "to_time", "backfilled", "reason")
+    kinds = (pa.string(), TIME, TIME, pa.bool_(), pa.string())
+    columns = list(zip(*((*interval, "stale") for interval in intervals), strict=True)) or [()] * len(names)
     return pa.table({n: pa.array(column, kind) for n, kind, column in zip(names, kinds, columns, strict=True)})
 
 
@@ -75,6 +75,18 @@ def test_all_channels_that_a_row_names_are_marked() -> None:
     ]
     many = rows(channel=(pa.string(), [f"c{i}" for i in range(11)]))
     assert [len(part) for part in named_channels(many)] == [drawing.MAX_CHANNELS, 3]
+
+
+def test_rows_of_all_and_of_sources_have_no_curve_of_their_own() -> None:
+    answer = rows(channel=(pa.string(), ["", "plc", "b", "a"]), time=(TIME, [at(1), at(2), at(3), at(4)]))
+    names, _ = named_channels(answer)
+    without_curve = names_without_curve(names, {"a": "analog", "b": "analog"})
+    assert without_curve == {"plc": "no channel"}
+    drawn = Drawing("q", answer, curves("a", "b"), gaps(), [(START, END)], without_curve, first=["a"])
+    marks = {chart.channel: [mark.begin for mark in chart.marks] for chart in drawn.charts()}
+    assert marks == {"a": [at(1), at(4)], "b": [at(1), at(3)]}
+    assert list(marks) == ["a", "b"], "those that are to be the first"
+    assert drawn.left_out == "not drawn: plc (no channel)"
 
 
 def test_value_at_a_time_is_a_point() -> None:
@@ -131,7 +143,7 @@ def test_reference_begins_where_something_is_to_be_seen() -> None:
 def test_texts_and_channels_too_many_are_named_in_lines_that_fit() -> None:
     names = [f"hall/line{i}/conveyor_temperature" for i in range(20)]
     answer = rows(channel=(pa.string(), ["hall/mode", *names]))
-    drawn = Drawing("q", answer, curves(*names[:2]), gaps(), [(START, END)], frozenset({"hall/mode"}))
+    drawn = Drawing("q", answer, curves(*names[:2]), gaps(), [(START, END)], {"hall/mode": "text"})
     figure = drawn.figure()
     assert [axes.get_title("left").partition(" ")[0] for axes in figure.axes] == names[: drawing.MAX_CHANNELS]
     note = next(text for text in figure.texts if text.get_text().startswith("not drawn: "))

@@ -242,8 +242,9 @@ def test_values_that_hold_at_the_edges_are_drawn(
     state: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of samples before the interval, and until its end, but not behind a gap or a bad value."""
-    drawings = list[Drawing]()
+    drawings, in_notebook = list[Drawing](), list[Drawing]()
     monkeypatch.setattr("history.questions.ask._draw", lambda drawing, _: drawings.append(drawing))
+    monkeypatch.setattr(Drawing, "figure", lambda *drawing: in_notebook.extend(drawing))
     channels = ["boiler/slow", "boiler/silent", "boiler/missing", "boiler/mode"]
     for since, until in ((4010, 4300), (4150, 4300)):
         interval = TimeRange(at(since).isoformat(), at(until).isoformat())
@@ -257,6 +258,16 @@ def test_values_that_hold_at_the_edges_are_drawn(
             plot=tmp_path / "drawn.svg",
         )
         assert {*table["channel"].to_pylist()} >= {*channels[:3]}
+        if state == "archived":
+            folder = str(request.getfixturevalue(state).root.with_name("archive"))
+            notebook.plot(folder, start=at(since), end=at(until), answer=table)
+            for drawn, expected in zip(in_notebook[-1].charts(), drawings[-1].charts(), strict=True):
+                assert (drawn.channel, drawn.unit) == (expected.channel, expected.unit)
+                assert [max(at(since), gap[0]) for gap in drawn.gaps] == [
+                    max(at(since), gap[0]) for gap in expected.gaps
+                ]
+                for one, other in zip(drawn.curve, expected.curve, strict=True):
+                    np.testing.assert_allclose(one.astype(float), other.astype(float))
     held, behind_gap = (
         {
             name: [(row["time"], row["avg"]) for row in drawing.curves.to_pylist() if row["name"] == name]
