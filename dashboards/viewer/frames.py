@@ -37,11 +37,13 @@ class Frame:
     kinds: list[Kind]
     columns: list[list[Any]]
     notice: str = ""  # what the reader should know of it
+    drawing: dict[str, Any] | None = None  # charts of what it is about
 
     def json(self) -> dict[str, Any]:
         """The JSON for the page."""
         fields = [{"name": name, "type": kind} for name, kind in zip(self.names, self.kinds, strict=True)]
-        return {"fields": fields, "columns": self.columns} | ({"notice": self.notice} if self.notice else {})
+        more = {"notice": self.notice, "drawing": self.drawing}
+        return {"fields": fields, "columns": self.columns} | {name: value for name, value in more.items() if value}
 
 
 def frame(names: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> Frame:

@@ -23,6 +23,7 @@ class PanelQuestion:
     channels: Sequence[str]  # names and patterns with variables, such as ${unit}/*
     within: timedelta  # before the end of the time range
     options: dict[str, str]  # parameters of the question as their types are written
+    is_drawn: bool = False  # whether the channels of the answer are drawn above it
 
     def patterns(self, variables: Mapping[str, Sequence[str]]) -> list[str]:
         """The channels for the values of the variables. Raises QueryError for one that has none."""
@@ -120,7 +121,11 @@ class Library:
 def _query(target: dict[str, Any]) -> Query:
     described = target.get("question")
     question = described and PanelQuestion(
-        described["name"], described["channels"], timedelta(hours=described["hours"]), described["options"]
+        described["name"],
+        described["channels"],
+        timedelta(hours=described["hours"]),
+        described["options"],
+        described.get("drawn", False),
     )
     return Query(target["refId"], target["rawSql"], target["format"] == "time_series", question)
 

@@ -113,7 +113,7 @@ class ReaderPool:
                 request = await prepare(connection, definition, arguments, patterns, None, strict=False)
         except OperationError as error:
             raise QueryError(400, str(error)) from error
-        return await (await self._questions_opened()).answer(request, sql, parameters)
+        return await (await self._questions_opened()).answer(request, sql, parameters, question.is_drawn)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:

@@ -2,6 +2,7 @@
 import { query } from "./api.js";
 import { element, replace } from "./dom.js";
 import { withVariables } from "./links.js";
+import { drawing } from "./panels/drawing.js";
 import { stateTimeline } from "./panels/statetimeline.js";
 import { table } from "./panels/table.js";
 import { text } from "./panels/text.js";
@@ -123,20 +124,19 @@ export class Panel {
       send: this.context.send,
     };
     const made = KINDS[this.definition.type](this.definition, answers, context);
+    if (!made) return this.#sayWhyEmpty(range);
+    const drawn = Object.values(answers).map((answer) => answer.drawing).find(Boolean);
+    const parts = [...(drawn ? [drawing(drawn, context)] : []), made.placed ? made : { node: made }];
     this.removed?.();
-    this.removed = null;
-    const scrolled = this.body.scrollTop;
-    if (!made) {
-      this.#sayWhyEmpty(range);
-    } else if (made.placed) {
-      replace(this.body, made.node);
-      this.removed = made.placed();
-      this.node.dataset.state = "shown";
-    } else {
-      replace(this.body, made);
-      this.body.scrollTop = scrolled;
-      this.node.dataset.state = "shown";
-    }
+    const scrolled = this.body.lastElementChild?.scrollTop;
+    this.node.classList.toggle("drawn", Boolean(drawn));
+    replace(this.body, ...parts.map(({ node }) => node));
+    const removals = parts.map(({ placed }) => placed?.()).filter(Boolean);
+    this.removed = () => {
+      for (const remove of removals) remove();
+    };
+    parts.at(-1).node.scrollTop = scrolled;
+    this.node.dataset.state = "shown";
   }
 
   // Above what is drawn: it may be coarser than was asked for.
@@ -156,6 +156,7 @@ export class Panel {
   #say(message, state) {
     this.removed?.();
     this.removed = null;
+    this.node.classList.remove("drawn");
     replace(this.body, element("p", { class: state === "failed" ? "failed" : "quiet" }, message));
     this.node.dataset.state = state;
   }

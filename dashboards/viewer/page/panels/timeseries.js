@@ -41,6 +41,23 @@ function stackedUp(data) {
   return [data[0], ...stacked];
 }
 
+function hatch(ctx, left, top, right, bottom, shade) {
+  const [apart, height] = [7 * devicePixelRatio, bottom - top];
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, top, right - left, height);
+  ctx.clip();
+  ctx.beginPath();
+  for (let x = Math.floor((left - height) / apart) * apart; x < right; x += apart) {
+    ctx.moveTo(x, bottom);
+    ctx.lineTo(x + height, top);
+  }
+  ctx.strokeStyle = translucent(shade, 70);
+  ctx.lineWidth = devicePixelRatio;
+  ctx.stroke();
+  ctx.restore();
+}
+
 // Bands behind the lines, and what they say when the pointer is on them.
 function marks(regions) {
   return {
@@ -52,11 +69,13 @@ function marks(regions) {
           u.ctx.beginPath();
           u.ctx.rect(left, top, width, height);
           u.ctx.clip();
-          for (const { from, to, shade, opacity } of regions) {
+          for (const { from, to, shade, opacity, hatched } of regions) {
             const a = u.valToPos(from, "x", true);
             const b = Math.max(u.valToPos(to, "x", true), a + 2);
+            if (Math.min(b, left + width) < Math.max(a, left)) continue;
             u.ctx.fillStyle = translucent(shade, opacity ?? 16);
             u.ctx.fillRect(a, top, b - a, height);
+            if (hatched) hatch(u.ctx, Math.max(a, left), top, Math.min(b, left + width), top + height, shade);
             u.ctx.fillStyle = translucent(shade, 70);
             u.ctx.fillRect(a, top, b - a, 2 * devicePixelRatio);
           }

@@ -134,6 +134,8 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
     assert look.wrong == []
 
 
+_DRAWN = ("Stuck sensors", "Changes of set points, modes and states")
+
 # Pixels of the trend that are green, as a mark is.
 _GREEN = """
 [...document.querySelectorAll('[data-panel="5"] canvas')].reduce((n, canvas) => {
@@ -166,6 +168,68 @@ async def test_row_of_an_answer_opens_its_channel_with_its_time_marked(
     await look.opened("plantlog-channel")
     assert await look.page.evaluate(_GREEN) < marked
     assert look.wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1400])
+async def test_answer_is_drawn_above_its_rows(browser: Browser, page: str, width: int, tmp_path: Path) -> None:
+    look = await open_page(browser, page, width)
+    await look.open("plantlog-forensics", unit=UNIT)
+    await look.screenshot(f"answers-{width}", tmp_path)
+    stuck, changes = (look.page.locator(f"section.panel:has(h2:text-is('{title}'))") for title in _DRAWN)
+    assert (await stuck.locator("figcaption").first.inner_text()).startswith(f"{UNIT}/oxygen [%] times limit ")
+    chart, rows = [await stuck.locator(part).bounding_box() for part in (".charts", ".rows")]
+    assert chart is not None
+    assert rows is not None
+    assert chart["y"] + chart["height"] <= rows["y"] + 1
+    assert min(chart["height"], rows["height"]) > 60
+    tips = await _tips(look, _DRAWN[0])
+    assert "The answer: " in tips
+    assert "No samples: disconnected" in tips
+    assert "What it is compared with" in tips
+    assert "judged" in await stuck.locator(".notice").inner_text()
+    assert f"not drawn: {UNIT}/mode (text)" in await changes.locator(".charts").inner_text()
+    assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await stuck.locator("figcaption a").first.click()
+    await look.opened("plantlog-channel")
+    assert "mark=" in look.page.url
+    assert (await look.states())["Trend"] == "shown"
+    assert look.wrong == []
+
+
+_BEFORE = """
+(section) => {
+  const { content, visibility } = getComputedStyle(section.querySelector('.body'), '::before');
+  return content.includes('Loading') && visibility === 'visible';
+}
+"""
+
+
+@pytest.mark.slow
+async def test_panel_says_that_it_loads_and_keeps_its_content_until_it_has_another(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    answered, fails = asyncio.Event(), False
+
+    async def held(route: Route) -> None:
+        await answered.wait()
+        await (route.fulfill(status=503, json={"error": "the database is away"}) if fails else route.continue_())
+
+    await look.page.route("**/api/query", held)
+    await look.go(f"/d/plantlog-unit?var-unit={UNIT}&refresh=off")
+    section = look.page.locator("section.panel:has(h2:text-is('bar'))")
+    await look.page.wait_for_function(_BEFORE, arg=await section.element_handle())
+    answered.set()
+    await look.opened("plantlog-unit")
+    chart = await section.locator(".body").inner_html()
+    assert "canvas" in chart
+    answered.clear()
+    fails = True
+    await look.page.locator("#zone").click()
+    await look.page.locator("section.panel.asking:has(h2:text-is('bar'))").wait_for()
+    assert await section.locator(".body").inner_html() == chart
+    answered.set()
+    await look.wait_until_loaded()
+    assert (await look.states())["bar"] == "the database is away"
 
 
 @pytest.mark.slow
@@ -291,7 +355,7 @@ async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
 
 async def _tips(look: BrowserPage, title: str) -> str:
     """All that the tip says where the pointer passes over a chart."""
-    over = look.page.locator(f"section.panel:has(h2:text-is('{title}')) .u-over")
+    over = look.page.locator(f"section.panel:has(h2:text-is('{title}')) .u-over").first
     await over.scroll_into_view_if_needed()
     box = await over.bounding_box()
     assert box is not None

@@ -1,0 +1,83 @@
+// What an answer is about: a chart of each channel that its rows name, with their times and its gaps.
+import { element } from "../dom.js";
+import { address } from "../state.js";
+import { stamp } from "../time.js";
+import { timeseries } from "./timeseries.js";
+import { colour } from "../fields.js";
+
+const FEW = 60; // moments, whose lines are not faint
+
+// A panel of one curve. A value holds until the next one; between the lowest and the highest is a band.
+function panel(unit, y) {
+  const invisible = { id: "custom.lineWidth", value: 0 };
+  const band = [{ id: "custom.fillBelowTo", value: "lowest" }, { id: "custom.fillOpacity", value: 22 }];
+  const of = (name, ...properties) => ({ matcher: { id: "byName", options: name }, properties: [invisible, ...properties] });
+  const custom = { lineInterpolation: "stepAfter", lineWidth: 1.25 };
+  return {
+    fieldConfig: {
+      defaults: { unit: unit ? `suffix:${unit}` : "none", color: { mode: "fixed", fixedColor: "blue" }, custom, ...y },
+      overrides: [of("lowest"), of("highest", ...band)],
+    },
+    options: { legend: { showLegend: false } },
+  };
+}
+
+function regions({ gaps, marks }, reference, since) {
+  const faint = marks.filter(([from, to]) => from === to).length > FEW;
+  const span = (from, to) => (from === to ? stamp(from) : `${stamp(from)} – ${stamp(to)}`);
+  return [
+    ...reference.map(([from, to]) => ({ from, to, text: "What it is compared with", shade: colour("gray"), opacity: 8 })),
+    ...gaps.map(([from, to, reason]) => ({ from, to, text: `No samples: ${reason}`, shade: colour("gray"), hatched: true })),
+    ...marks.map(([from, to]) => ({
+      from,
+      to,
+      text: `The answer: ${span(from, to)}`,
+      shade: colour(from < since ? "purple" : "green"),
+      opacity: from === to ? (faint ? 25 : 80) : 20,
+    })),
+  ];
+}
+
+// Limits of the values that all axes of a channel share.
+function shared({ fields, columns }) {
+  const values = columns.filter((_, at) => fields[at].type === "number").flat().filter((value) => value !== null);
+  if (!values.length) return {};
+  const [min, max] = uPlot.rangeNum(values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), 0.1, true);
+  return { min, max };
+}
+
+function figure(chart, { axes, reference, since }, context) {
+  const shown = regions(chart, reference, since);
+  const definition = panel(chart.unit, axes.length > 1 ? shared(chart.curve) : {});
+  const length = (axis) => axis[1] - axis[0];
+  const plots = axes.map((axis) => {
+    const range = { since: axis[0], until: axis[1] };
+    const plot = timeseries(definition, { A: chart.curve }, { range, regions: shown, zoom: context.zoom });
+    plot.node.style.flexGrow = Math.max(0.5, Math.min(1, length(axis) / length(axes.at(-1))));
+    return plot;
+  });
+  const marks = chart.marks.slice(0, FEW).map((mark) => mark.join("-"));
+  const { from, to } = context.range;
+  const href = address("plantlog-channel", { from, to, marks, variables: { ...context.chosen, channel: [chart.channel] } });
+  const caption = element(
+    "figcaption",
+    { title: chart.channel },
+    element("a", { href }, chart.channel),
+    [chart.unit && ` [${chart.unit}]`, chart.scores && ` ${chart.scores}`].filter(Boolean).join(" "),
+  );
+  return { node: element("figure", {}, caption, element("div", { class: "axes" }, ...plots.map(({ node }) => node))), plots };
+}
+
+export function drawing(drawn, context) {
+  const figures = drawn.charts.map((chart) => figure(chart, drawn, context));
+  const note = drawn.note ? element("p", { class: "quiet" }, drawn.note) : null;
+  return {
+    node: element("div", { class: "charts" }, element("div", { class: "figures" }, ...figures.map(({ node }) => node)), note),
+    placed() {
+      const removals = figures.flatMap(({ plots }) => plots.map((plot) => plot.placed()));
+      return () => {
+        for (const remove of removals) remove();
+      };
+    },
+  };
+}
