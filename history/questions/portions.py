@@ -20,6 +20,7 @@ from core.paths import State
 from history.questions.drawing import POINTS, Drawing, named_channels, names_without_curve
 from history.questions.request import Request
 from history.sql.session import OutOfMemoryError, Session, opened
+from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import Limits
 from schema.queries import load
 from schema.question_files import Question
@@ -53,6 +54,7 @@ def answer_session(
     ``archives``: those that the request is about. Raises OperationError or DatabaseError.
     """
     ends = time.monotonic() + limits.seconds
+    executor = executor or limits.executor(state.root, None if archives is None else archives.questions)
     with opened(state, limits, request.installation, request.question, executor, archives=archives) as session:
         if request.needs_sampling:
             request = request.with_sampling(_sampling(session, request))
@@ -61,7 +63,8 @@ def answer_session(
             _add(session, request, portion, first, ends)
             first = False
         session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
-        lines = [*request.notes(), *_judgements(session)]
+        computed = [executor.note] if isinstance(executor, Cluster) else []
+        lines = [*request.notes(), *_judgements(session), *computed]
         session.execute("CREATE TEMP TABLE notes AS SELECT unnest($1::TEXT[]) AS line", [lines], ends)
         session.execute(_WINDOWS, list(zip(*request.windows, strict=True)), ends)
         yield session

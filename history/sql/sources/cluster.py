@@ -49,7 +49,15 @@ class Cluster(Executor):
         self._client: Any = None
         self._threads = 0  # of all workers
         self._closed = False
+        self._submitted = 0
         self._running = set[Future[Any]]()
+
+    @property
+    def note(self) -> str:
+        """Line for people: whether the cluster computed something."""
+        if self._submitted:
+            return f"computed by {self.name}: {count(self._submitted, 'task')}"
+        return f"computed on this machine, not by {self.name}: there are too few archived samples"
 
     def at_a_time(self) -> int:
         """Tasks that keep all workers busy. Raises OperationError."""
@@ -61,6 +69,7 @@ class Cluster(Executor):
         client = self._connected()
         work = self._result(client, _packed(partial(call, *arguments, **options)))
         future = asyncio.run_coroutine_threadsafe(work, client.loop.asyncio_loop)
+        self._submitted += 1
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         return future

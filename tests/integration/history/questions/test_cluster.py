@@ -172,8 +172,9 @@ def test_answers_are_the_same(
     at_portion(monkeypatch, submitted.append)
     for name in ("stuck_sensors", "correlation", "first_mover", "aggregates"):
         before = len(submitted)
-        rows, _ = ask(there, name, OPTIONS.get(name, {}))
+        rows, notes = ask(there, name, OPTIONS.get(name, {}))
         assert len(submitted) > before
+        assert f"computed by [questions] cluster {cluster.address}: " in notes
         assert_same(rows, ask(here, name, OPTIONS.get(name, {}))[0])
     until_sync(lambda: tasks(cluster) == 0)
 
