@@ -15,6 +15,7 @@ from core import metrics
 from core.backoff import exponential
 from core.certificates.expiry import measure_certificates
 from core.config.https import TlsSettings
+from core.config.options import table_in_force
 from core.config.settings import MaintenanceSettings
 from core.errors import first_cause
 from core.paths import State
@@ -185,7 +186,7 @@ async def run_maintenance(settings: MaintenanceSettings, state: Path, stop: asyn
             "database": maintenance.database,
             "jobs": maintenance.reports(),
             "overload": overload_monitor.overload.report(),
-            "certificates": await asyncio.to_thread(_certificates, settings.servers, state),
+            "certificates": await asyncio.to_thread(certificate_faults, settings.servers, state),
         }
 
     async with health_page.serve("maintenance", settings, report, state):
@@ -193,10 +194,12 @@ async def run_maintenance(settings: MaintenanceSettings, state: Path, stop: asyn
         log.info("stopped; what was running continues after the next start")
 
 
-def _certificates(servers: TlsSettings, state: Path) -> list[str]:
-    """Faults of the certificate of the servers, now or soon."""
+def certificate_faults(servers: TlsSettings, state: Path) -> list[str]:
+    """Faults of the certificates of the servers and of the cluster that computes questions, now or soon."""
     file, problem = servers.certificate_file(state), servers.problem()
-    expiring = measure_certificates([] if file is None else [file])
+    of_cluster = table_in_force(state, "questions")
+    files = [file, *(Path(of_cluster[name]) for name in ("ca_file", "certificate_file") if name in of_cluster)]
+    expiring = measure_certificates([file for file in files if file is not None])
     return [*map(str, expiring), *([] if problem is None else [problem])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shutil
 import socket
@@ -24,6 +25,7 @@ from core.config import processes, token_file
 from core.config.https import TlsSettings
 from core.config.load import load
 from core.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
+from core.config.options import FOLDER, path_of
 from core.config.settings import MaintenanceSettings
 from core.errors import SourceError
 from core.paths import CHECKOUT
@@ -34,7 +36,7 @@ from dashboards.viewer.reader import ReaderPool
 from dashboards.viewer.server import serve
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
-from ops.maintenance.process import run_maintenance
+from ops.maintenance.process import certificate_faults, run_maintenance
 from tests.certificates import make, pem
 from tests.command import run
 from tests.ports import free_ports
@@ -294,6 +296,17 @@ async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp
     await until(lambda: is_reported(f"{certificate}', which is no certificate"))
     stop.set()
     await asyncio.wait_for(process, PATIENCE)
+
+
+def test_certificate_of_the_cluster_that_ends_soon_is_told(tmp_path: Path) -> None:
+    certificate, key = yours(tmp_path, "member", (-1, 20))
+    files = {"ca_file": tmp_path / "none.crt", "certificate_file": certificate, "key_file": key}
+    questions = {"cluster": "tls://scheduler:8786", **{name: str(file) for name, file in files.items()}}
+    snapshot = path_of(tmp_path / FOLDER, 1)
+    snapshot.parent.mkdir()
+    snapshot.write_text("{}\n" + json.dumps({"plant": {"questions": questions}}))
+    [told] = certificate_faults(TlsSettings.of(plant()), tmp_path)
+    assert told.startswith(f"the certificate {certificate} expires in 20 days")
 
 
 @pytest.mark.parametrize(
