@@ -19,7 +19,7 @@ from core.config.snapshot import Snapshot, in_force, latest_number, plant_in_for
 from core.config.sources import Source
 from core.database import FAILURES, connected
 from core.errors import ConfigError, OperationError
-from core.formatting import count
+from core.formatting import count, duration
 from core.installation import chosen, installation_of, installations
 from core.paths import State
 from core.source_states import UP
@@ -166,7 +166,7 @@ class StatusMonitor:
             last = last_lines(self._state, name)
             reason = f"{exit_record}; last log line: {last}" if last else str(exit_record)
         elif time.time() - exit_record.at < (_RECENT_SECONDS if exit_record.count == 1 else _REPEATED_SECONDS):
-            reason = f"exited {time.time() - exit_record.at:.0f} s ago: {exit_record}"
+            reason = f"exited {duration(round(time.time() - exit_record.at))} ago: {exit_record}"
         return {"state": state, "reason": reason, "exits": asdict(exit_record)}
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.config.sources import PRIORITIES
-from core.formatting import count, table, wide
+from core.formatting import count, duration, table, wide
 from core.source_states import UP
 from ops.appliance.service import describe_stopped
 from ops.appliance.status import StatusMonitor, drift_messages
@@ -61,7 +61,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _coloured(row["state"]),
             ready,
             str(row["pid"] or ""),
-            _duration(time.time() - row["since"]) if running else "",
+            _span(time.time() - row["since"]) if running else "",
             _number(row["samples"]),
             escape(row["reason"]),
         )
@@ -92,10 +92,10 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
         shown.add_row(
             row["name"],
             "[green]running[/]" if running else _coloured("waiting" if waits else row["outcome"] or "waiting"),
-            "" if ended is None else f"{_duration(now - ended)} ago",
+            "" if ended is None else f"{_span(now - ended)} ago",
             "" if row["seconds"] is None or row["outcome"] == "skipped" else f"{row['seconds']:.1f} s",
             _number(row["rows"]),
-            "" if running or waits else f"in {_duration(row['next_at'] - now)}",
+            "" if running or waits else f"in {_span(row['next_at'] - now)}",
             escape(waits or row["detail"]),
         )
     return shown
@@ -187,15 +187,15 @@ def _writer_text(writer: dict[str, Any], redundancy: dict[str, Any] | None) -> s
 def _member_text(member: dict[str, Any]) -> str:
     backlog = _backlog_text(member["backlog_rows"])
     if member["away"]:
-        return f"[red]away[/] for {_duration(member['age'])}, with {backlog}"
-    role = f"[green]writes[/] for {_duration(member['held'])}" if member["writes"] else "stands by"
+        return f"[red]away[/] for {_span(member['age'])}, with {backlog}"
+    role = f"[green]writes[/] for {_span(member['held'])}" if member["writes"] else "stands by"
     return f"{role}, {backlog}"
 
 
 def _journal_text(journal: dict[str, Any]) -> str:
     parts = []
     if journal["begin"] is not None:
-        parts.append(f"{_bytes(journal['bytes'])}, reaches back {_duration(time.time() - journal['begin'] / 1e6)}")
+        parts.append(f"{_bytes(journal['bytes'])}, reaches back {_span(time.time() - journal['begin'] / 1e6)}")
     if journal["waiting_rows"]:
         parts.append(f"{count(journal['waiting_rows'], 'row')} to be written again")
     if journal["problem"]:
@@ -234,7 +234,6 @@ def _bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(max(0, int(seconds)), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}"
+def _span(seconds: float) -> str:
+    """A duration without parts of a second, which say nothing in a table that is refreshed every second."""
+    return duration(max(0, int(seconds)))
