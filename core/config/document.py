@@ -7,13 +7,19 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from core.config import files, token_file
-from core.config.explain import read_text, shortened, shown
+from pydantic import ValidationError
+from pydantic_core import SchemaValidator
+
+from core.config import contradictions, files, token_file
+from core.config.base import fields_of
+from core.config.explain import UNKNOWN_OPTION, invalid_value, legal_values, read_text, shortened, shown
 from core.config.locate import Key, line_of, locate, unfinished_line
+from core.config.model import TABLES
 from core.errors import Problem
 
+T = TypeVar("T")
 _SECRETS = (
     *("client_key_file", "key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file"),
     *("user_key_file", "webhook_secret_file"),
@@ -76,6 +82,37 @@ class Document:
                 name = table.get("name")
                 yield name if isinstance(name, str) else str(part + 1)
 
+    def table(self, key: Key, table: Any, model: type[T]) -> T | None:
+        """The options of a table; None: a problem says what is wrong with it. The files that it names are checked."""
+        if not isinstance(table, dict):
+            self.problem(key, shown(table), f"a table [{'.'.join(map(str, key))}]")
+            return None
+        values = dict(table)
+        for option in files_of(model):
+            if isinstance(table.get(option), str):
+                values[option] = self.existing_file(table[option], (*key, option))
+        options = self.validated(key, values, model)
+        for option, value, allowed in contradictions.in_options(options):
+            self.problem((*key, option), value, allowed)
+        return options
+
+    def validated(self, key: Key, values: dict[str, Any], model: type[T]) -> T | None:
+        """The options of a table or row, whose files are checked; None: problems say what is wrong with them."""
+        validator: SchemaValidator = model.__pydantic_validator__  # type: ignore[attr-defined]
+        empty = object.__new__(model)  # to be filled: a strict dataclass takes a dict for nothing else
+        try:
+            # strict: TOML has types, so "9101" is not a number
+            filled: T = validator.validate_python(values, strict=True, context={"written": True}, self_instance=empty)
+            return filled
+        except ValidationError as error:
+            for detail in error.errors():
+                option: Key = (*key, *detail["loc"][:1])
+                if invalid_value(detail) == UNKNOWN_OPTION and (other := _tables_with(option[-1])):
+                    self.problem(option, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
+                else:
+                    self.problem(option, invalid_value(detail), legal_values(model, detail))
+            return None
+
     def existing_file(self, name: str, key: Key) -> Path:
         """The file that an option names; a problem says what is wrong with it."""
         file = self.path.parent / name
@@ -124,3 +161,13 @@ def _toml_error(error: tomllib.TOMLDecodeError) -> tuple[str, str]:
         name = ".".join(part.strip(" '\"") for part in twice[1].split(","))
         return f"a second table [{name}]", f"one table [{name}], or tables [[{name}]] where there may be several"
     return f"a mistake: {text[0].lower()}{text[1:]}", "TOML 1.0"
+
+
+def files_of(table: type[Any]) -> Iterator[str]:
+    """The options that name a file."""
+    return (name for name, field in fields_of(table).items() if field.annotation in (Path, Path | None))
+
+
+def _tables_with(option: Any) -> str:
+    """The tables that have an option."""
+    return " and ".join(f"[{name}]" for name, model in TABLES.items() if option in fields_of(model))

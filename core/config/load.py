@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaValidator
+from typing import Any, TypeAlias
 
 from core.config import contradictions, repositories
 from core.config.addresses import modbus_address
-from core.config.base import fields_of
-from core.config.document import Document
-from core.config.explain import UNKNOWN_OPTION, did_you_mean, invalid_value, legal_values, shown
+from core.config.document import Document, files_of
+from core.config.explain import did_you_mean, shown
 from core.config.locate import Key
 from core.config.modbus_tls import tls_options
 from core.config.model import TABLES, NotifyOptions, Plant, PlantOptions, RetentionOptions
@@ -33,7 +29,6 @@ from core.config.tags import read_tags
 from core.config.templates import TagLocation
 from core.errors import ConfigError, OperationError, Problem
 
-T = TypeVar("T")
 _Locations: TypeAlias = dict[str, tuple[Path, TagLocation]]  # by name or address
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
@@ -110,7 +105,7 @@ class _Loader(Document):
             if name not in _TABLE_NAMES:
                 self.problem((name,), "an unknown table", did_you_mean(name, _TABLE_NAMES))
         options: dict[str, Any] = {
-            name: self._table(name, content.get(name, {}), model) for name, model in TABLES.items()
+            name: self.table((name,), content.get(name, {}), model) for name, model in TABLES.items()
         }
         for option, value, allowed in repositories.between_tables(options["sealing"], options["archive"]):
             self.problem(("archive", option), value, allowed)
@@ -162,30 +157,17 @@ class _Loader(Document):
         if table is None:
             self.problem(("plant",), "nothing", 'a table [plant] with name = "…"')
             return ""
-        options = self._table("plant", table, PlantOptions)
+        options = self.table(("plant",), table, PlantOptions)
         return options.name if isinstance(options, PlantOptions) else ""
 
     def _notify(self, table: Any) -> NotifyOptions | None:
         if table is None:
             return None
-        options = self._table("notify", table, NotifyOptions)
+        options = self.table(("notify",), table, NotifyOptions)
         if not isinstance(options, NotifyOptions):
             return None
         for name, value, allowed in contradictions.in_notify(options):
             self.problem(("notify", name), value, allowed)
-        return options
-
-    def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
-        if not isinstance(table, dict):
-            self.problem((name,), shown(table), f"a table [{name}]")
-            return None
-        values = dict(table)
-        for option in _files(model):
-            if isinstance(table.get(option), str):
-                values[option] = self.existing_file(table[option], (name, option))
-        options = self._validated((name,), values, model)
-        for option, value, allowed in contradictions.in_options(options):
-            self.problem((name, option), value, allowed)
         return options
 
     def _retention(self, tables: Any) -> dict[str, RetentionOptions]:
@@ -199,28 +181,12 @@ class _Loader(Document):
             if not isinstance(table, dict):
                 self.problem(("retention", name), shown(table), f"a table [retention.{DEFAULT_CLASS}]")
                 continue
-            options = self._validated(("retention", name), table, RetentionOptions)
+            options = self.validated(("retention", name), table, RetentionOptions)
             if isinstance(options, RetentionOptions):
                 classes[name] = options
                 for option, value, allowed in contradictions.in_retention(options):
                     self.problem(("retention", name, option), value, allowed)
         return classes
-
-    def _validated(self, key: Key, values: dict[str, Any], model: type[T]) -> T | None:
-        validator: SchemaValidator = model.__pydantic_validator__  # type: ignore[attr-defined]
-        empty = object.__new__(model)  # to be filled: a strict dataclass takes a dict for nothing else
-        try:
-            # strict: TOML has types, so "9101" is not a number
-            filled: T = validator.validate_python(values, strict=True, context={"written": True}, self_instance=empty)
-            return filled
-        except ValidationError as error:
-            for detail in error.errors():
-                option: Key = (*key, *detail["loc"][:1])
-                if invalid_value(detail) == UNKNOWN_OPTION and (other := _tables_with(option[-1])):
-                    self.problem(option, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
-                else:
-                    self.problem(option, invalid_value(detail), legal_values(model, detail))
-            return None
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
@@ -310,10 +276,10 @@ class _Loader(Document):
         values = {**table, "tags": tags}
         if model is PushSource:
             values.pop("tag", None)
-        for option in _files(model):
+        for option in files_of(model):
             if isinstance(table.get(option), str):
                 values[option] = self.existing_file(table[option], (*key, option))
-        source = self._validated(key, values, model)
+        source = self.validated(key, values, model)
         if not isinstance(source, Source):
             return None
         for name, value, allowed in contradictions.in_source(source):
@@ -331,7 +297,7 @@ class _Loader(Document):
         tags = []
         for number, row in enumerate(rows):
             row_key: Key = (*key, "tag", number)
-            tag = self._validated(row_key, row, PushTag)
+            tag = self.validated(row_key, row, PushTag)
             if isinstance(tag, PushTag):
                 tags.append((tag, TagLocation(self.line(row_key) or 0)))
                 for name, value, allowed in contradictions.in_tag(tag):
@@ -359,22 +325,12 @@ class _Loader(Document):
                     used[value] = file, location
 
 
-def _files(table: type[Any]) -> Iterator[str]:
-    """The options that name a file."""
-    return (name for name, field in fields_of(table).items() if field.annotation in (Path, Path | None))
-
-
 def _real(path: Path | str) -> str:
     """The path without symbolic links."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):  # a loop; a NUL
         return str(path)
-
-
-def _tables_with(option: Any) -> str:
-    """The tables that have an option."""
-    return " and ".join(f"[{name}]" for name, model in TABLES.items() if option in fields_of(model))
 
 
 def _endpoint_name(address: modbus_address.ModbusAddress) -> str:
