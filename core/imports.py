@@ -31,18 +31,29 @@ def leave_out(name: str) -> None:
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import in the block without collections of garbage, which take a fifth of the time: there is none yet.
+    """Import in the block as :func:`uncollected`, for a process that ends soon: what is there is never collected.
 
     Without pandas, too, which pyarrow imports as soon as it makes a scalar: it takes longer than all others together,
-    and no command has a data frame.
+    and no command has a data frame. A notebook may.
     """
     leave_out("pandas")
+    with uncollected():
+        try:
+            yield
+        finally:
+            gc.freeze()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Import in the block without collections of garbage, which take a fifth of the time: there is none yet."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def require_analysis(feature: str, library: str) -> None:

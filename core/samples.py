@@ -9,14 +9,15 @@ Times are microseconds since 1970-01-01 00:00 UTC, PostgreSQL's own resolution. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Item = TypeVar("Item")
 Selection: TypeAlias = slice | NDArray[np.bool_] | NDArray[np.intp]  # of rows: a slice, a mask or indices
 
 _INT32, _INT64, _FLOAT64, _UINT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint32)
@@ -122,3 +123,9 @@ def changes(column: NDArray[np.generic]) -> NDArray[np.bool_]:
     changes = np.ones(len(column), bool)
     np.not_equal(column[1:], column[:-1], out=changes[1:])
     return changes
+
+
+def slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Channels or days, so many at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

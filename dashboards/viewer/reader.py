@@ -18,7 +18,7 @@ from core.errors import DatabaseError, OperationError, QueryError
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from dashboards.viewer.library import PanelQuestion
 from dashboards.viewer.macros import ChartRange
-from history.questions.request import prepare
+from history.questions.database_request import prepare
 from schema.question_files import questions
 
 if TYPE_CHECKING:

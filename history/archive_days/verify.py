@@ -87,9 +87,9 @@ def proof_of(location: Location, manifest: Manifest) -> Proof:
         raise OperationError(f"archive {location.name}: {error}") from error
 
 
-def problems_of_chain(proofs: Iterable[Proof], anchors: Sequence[str]) -> list[str]:
-    """Places where the chain of seals of archived days is cut or signed by another key. ``anchors``: trusted public
-    keys.
+def problems_of_chain(proofs: Iterable[Proof], anchors: Sequence[str] | None) -> list[str]:
+    """Places where the chain of seals of archived days is cut or signed by another key. ``anchors``: as of
+    :func:`problems_of`.
 
     The days before the first one may have gone from the archive.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import NotAsSealed
-from core.samples import NO_SAMPLES, Samples, joined
+from core.samples import NO_SAMPLES, Samples, joined, slices
 from history.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from history.archive.day_files import ROWS, DayFiles
 from history.archive.location import Location, clean_up, in_thread, in_threads
@@ -33,7 +33,7 @@ from history.archive.parquet_writers import RowFile
 from history.archive.sample_file import SampleWriter
 from history.archive_days.verify import problems_of
 from history.reading.day_samples import DaySamples, only_stored
-from history.reading.reader import gap_rows, slices
+from history.reading.reader import gap_rows
 from history.reading.scope import Scope
 from history.seals.seal_store import SealedDay
 from history.standalone import Key, SealBundle, gaps_digest

@@ -1,54 +1,69 @@
 """Archive without a database, for notebooks, as Arrow tables and Polars frames (docs/archive.md), and the questions of
-an investigator by :func:`ask` (docs/questions.md). The package ``plantlog_archive`` is this module without
-:func:`ask`, and installs alone (ops/packaging/wheel.py).
+an investigator by :func:`ask` (docs/questions.md). The package ``plantlog_archive`` is this module, and installs alone
+(ops/packaging/wheel.py).
 
 What they need is imported when they are called: a notebook starts at once.
 
-Whatever is wrong with the archive is an :class:`ArchiveError` that names the file.
+Whatever is wrong with the archive or an argument is an :class:`ArchiveError` that names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from importlib import import_module
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from core.durations import seconds_of
 from core.errors import OperationError as ArchiveError
-from core.timestamps import begin
+from history.notebook.arguments import (
+    archived,
+    channels_of,
+    fault,
+    length_of,
+    names_of,
+    opened,
+    opened_archive,
+    path_of,
+    require_none,
+    step_of,
+    times_of,
+)
 
 if TYPE_CHECKING:
+    from core.paths import State
     from history.archive.location import S3Options
-    from history.notebook.archive import Archive
-    from history.questions.ask import ask as ask
+    from history.sql.sources.execution import Limits
 
-# Without ask, which the package of archives lacks.
-__all__ = ["ArchiveError", "S3Options", "aggregates", "gaps", "interpolated", "plot", "polars", "samples", "series"]
-
-_IMPORTED = {"S3Options": "history.archive.location", "ask": "history.questions.ask"}  # when they are used
-_POINTS = 1000  # of a curve
-_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+__all__ = [
+    "ArchiveError",
+    "S3Options",
+    "aggregates",
+    "ask",
+    "gaps",
+    "interpolated",
+    "plot",
+    "polars",
+    "samples",
+    "series",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _IMPORTED:
+    if name != "S3Options":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(_IMPORTED[name]), name)
-    except ModuleNotFoundError as error:
-        raise ArchiveError(f"{name} needs plantlog itself, and not only its package of archives: {error}") from error
+    from history.archive.location import S3Options  # noqa: PLC0415 (it imports pyarrow)
+
+    return S3Options
 
 
 def samples(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
     key: str | Path | None = None,
@@ -68,18 +83,18 @@ def samples(
 
     Raises ArchiveError, also if nothing is archived there.
     """
-    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    return archive.samples(_chosen(channels), since, until)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    return archive.samples(channels_of(channels), since, until)
 
 
 def series(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
     step: timedelta | str | None = None,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
     key: str | Path | None = None,
@@ -93,18 +108,18 @@ def series(
     ``step``: a timedelta or a text such as ``"1m"``; None: that of at most 1,001 buckets. The other parameters are
     those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    width = _step(*_archived(archive, since, until)) if step is None else _microseconds(step)
-    return archive.series(_chosen(channels), since, until, width)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    width = length_of("step", step) or step_of(*archived(archive, since, until))
+    return archive.series(channels_of(channels), since, until, width // timedelta(microseconds=1))
 
 
 def gaps(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
     key: str | Path | None = None,
@@ -115,12 +130,61 @@ def gaps(
     ``backfilled``. A gap of a whole source is one of each of its channels; one that was open lasts until the end of the
     last archived day. The parameters are those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    return archive.gaps(_chosen(channels), since, until)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    return archive.gaps(channels_of(channels), since, until)
+
+
+def ask(
+    location: str | Path | None = None,
+    question: str | None = None,
+    *,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    channels: str | Iterable[str] = (),
+    plant: str | Iterable[str] = (),
+    installation: str | UUID | None = None,
+    s3: S3Options | None = None,
+    key: str | Path | None = None,
+    state: str | Path | State | None = None,
+    limits: Limits | None = None,
+    **options: object,
+) -> Any:
+    """The answer to a question as a ``pyarrow.Table``: ``ask("/srv/archive", "stuck_sensors", since="2026-03-09")``.
+
+    ``location``: of an archive, as of :func:`samples`, or a file of plants (docs/archive.md), of which ``plant`` names
+    some (none: all). Without it, ``ask("stuck_sensors", …)``, the appliance of the state folder ``state`` (None: the
+    current one) is asked, which needs plantlog itself.
+
+    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``; until: None: now);
+    ``channels``: names or patterns (none: all); ``key``: the plant's public key, which each day's seals are compared
+    with, as of :func:`samples`; ``installation``: its id; of an appliance also the beginning of it, its plant, or
+    ``all``; ``options``: the question's own, such as ``hold="2 min"``, ``least_score=10`` or ``times=[one, another]``.
+
+    What the command says below the answer is in ``table.schema.metadata[b"notes"]``.
+
+    Raises ArchiveError for invalid parameters and limits, DatabaseError where the database of an appliance fails.
+    """
+    if question is None:
+        location, question = None, location if isinstance(location, str) else None
+    if not isinstance(question, str):
+        raise fault("question", question, "the name of a question: ask('/srv/archive', 'stuck_sensors', …)")
+    from history.notebook.questions import answered, listed_plants, plant_of  # noqa: PLC0415
+
+    plants = None
+    if location is not None and Path(path := path_of("location", location)).is_file():
+        require_none("a file of plants", installation=installation, s3=s3, key=key, state=state)
+        plants = listed_plants(path, names_of("plant", plant))
+    elif location is not None:
+        require_none("an archive", plant=plant or None, state=state)
+        plants = plant_of(opened_archive(location, installation, s3), key)
+    else:
+        require_none("an appliance", plant=plant or None, s3=s3, key=key)
+    chosen = names_of("channels", channels)
+    return answered(plants, question, (since, until), chosen, options, installation, state, limits)
 
 
 def aggregates(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
@@ -130,7 +194,7 @@ def aggregates(
     in_state: float = 1,
     fraction: float = 0.5,
     per: timedelta | str | None = None,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
     key: str | Path | None = None,
@@ -144,24 +208,23 @@ def aggregates(
     ``treat_uncertain_as_bad``, ``percent_data_bad``, ``percent_data_good``, ``use_sloped_extrapolation``) are those of
     the question (docs/questions.md), the other parameters those of :func:`samples`. Raises ArchiveError.
     """
-    from history.notebook.historian import Historian  # noqa: PLC0415
+    from history.notebook.questions import historian  # noqa: PLC0415
 
-    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    historian = Historian(archive, _chosen(channels), *_archived(archive, since, until))
-    names = [aggregate] if isinstance(aggregate, str) else list(aggregate)
-    lengths = [None if length is None else _microseconds(length) for length in (step, per)]
-    return historian.aggregates(names, lengths[0], in_state, fraction, lengths[1], configuration)
+    archive, *interval = opened(location, start, end, installation, s3, verify, key)
+    options = {"aggregate": names_of("aggregate", aggregate), "in_state": in_state, "fraction": fraction}
+    lengths = {"step": length_of("step", step), "per": length_of("per", per)}
+    return historian(archive, "aggregates", channels, interval, {**options, **lengths, **configuration}, key)
 
 
 def interpolated(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
     step: timedelta | str | None = None,
     times: Iterable[datetime | str] | None = None,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
     key: str | Path | None = None,
@@ -173,28 +236,27 @@ def interpolated(
     ``simple_bounds``, ``treat_uncertain_as_bad``, ``use_sloped_extrapolation``, as of :func:`aggregates`. Raises
     ArchiveError.
     """
-    from history.notebook.historian import Historian  # noqa: PLC0415
+    from history.notebook.questions import historian  # noqa: PLC0415
 
-    at = None if times is None else sorted(_time("times", time, _FIRST) for time in times)
-    if at is not None:
-        if not at or start is not None or end is not None or step is not None:
+    if times is not None:
+        moments = times_of("times", times)
+        if not moments or start is not None or end is not None or step is not None:
             raise ArchiveError("times: legal: at least one, without start, end and step")
-        start, end = at[0], at[-1] + timedelta(microseconds=1)
-    archive, since, until = _opened(location, start, end, installation, s3, verify, key)
-    if at is None:
-        since, until = _archived(archive, since, until)
-    historian = Historian(archive, _chosen(channels), since, until)
-    return historian.values(None if step is None else _microseconds(step), at, configuration)
+        start, end = moments[0], moments[-1] + timedelta(microseconds=1)
+        configuration["times"] = moments
+    archive, *interval = opened(location, start, end, installation, s3, verify, key)
+    configuration["step"] = length_of("step", step)
+    return historian(archive, "interpolated", channels, interval, configuration, key)
 
 
 def plot(
-    location: str,
+    location: str | Path,
     channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
     answer: Any = None,
-    installation: str | None = None,
+    installation: str | UUID | None = None,
     s3: S3Options | None = None,
 ) -> Any:
     """The curves of the first eight channels with their gaps, as a figure of matplotlib, which must be installed.
@@ -205,92 +267,12 @@ def plot(
     """
     from history.notebook.curves import drawing  # noqa: PLC0415
 
-    archive, since, until = _opened(location, start, end, installation, s3, False, None)
-    return drawing(archive, _chosen(channels), answer, *_archived(archive, since, until)).figure()
+    archive, since, until = opened(location, start, end, installation, s3, False, None)
+    return drawing(archive, channels_of(channels), answer, *archived(archive, since, until)).figure()
 
 
-def polars(location: str, *arguments: Any, **options: Any) -> Any:
+def polars(location: str | Path, *arguments: Any, **options: Any) -> Any:
     """The rows of :func:`samples` as a ``polars.DataFrame``; Polars must be installed."""
     from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
 
     return from_arrow(samples(location, *arguments, **options))
-
-
-def _opened(
-    location: str,
-    start: datetime | str | None,
-    end: datetime | str | None,
-    installation: str | None,
-    s3: S3Options | None,
-    verify: bool,
-    key: str | Path | None,
-) -> tuple[Archive, datetime, datetime]:
-    """The archive, and start and end (UTC); with ``verify``, as sealed."""
-    from history.notebook.archive import Archive  # noqa: PLC0415
-
-    archive = Archive.open(location, _uuid(installation), s3)
-    since, until = _time("start", start, _FIRST), _time("end", end, _LAST)
-    if verify:
-        anchors = _anchors(key)
-        if problems := archive.chain_problems(anchors):
-            raise ArchiveError(f"archive {location}: {'; '.join(problems)}")
-        for day in archive.days_between(since, until):
-            if problems := archive.verify(day, anchors):
-                raise ArchiveError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
-    return archive, since, until
-
-
-def _anchors(key: str | Path | None) -> list[str]:
-    """The public keys to trust."""
-    from history.standalone import UnverifiableError, read_keys  # noqa: PLC0415
-
-    if key is None:
-        raise ArchiveError("key: found none; legal: the plant's public key, which verify requires")
-    try:
-        is_text = isinstance(key, str) and key.lstrip().startswith("-----BEGIN")
-        return read_keys(str(key).encode() if is_text else Path(key).read_bytes())
-    except (OSError, UnverifiableError) as error:
-        raise ArchiveError(f"key: {error}") from error
-
-
-def _chosen(channels: int | str | Iterable[int | str] | None) -> list[int | str]:
-    """Ids and names, in which ``*`` stands for any text."""
-    return ["*"] if channels is None else [channels] if isinstance(channels, int | str) else list(channels)
-
-
-def _archived(archive: Archive, since: datetime, until: datetime) -> tuple[datetime, datetime]:
-    """The part of an interval from the first to the last archived day of it."""
-    days = archive.days_between(since, until)
-    if not days:
-        raise ArchiveError(f"archive {archive.location.name}: no day from {since} to {until} is archived")
-    return max(since, begin(days[0])), min(until, begin(days[-1], 24))
-
-
-def _step(since: datetime, until: datetime) -> int:
-    """Length of a bucket (µs) of a curve."""
-    return max(1, -(-(until - since) // timedelta(microseconds=_POINTS)))
-
-
-def _microseconds(step: timedelta | str) -> int:
-    try:
-        length = timedelta(seconds=seconds_of(step)) if isinstance(step, str) else step
-        if length <= timedelta():
-            raise ValueError("a duration longer than none")
-    except ValueError as error:
-        raise ArchiveError(f"step: found {step!r}; legal: {error}") from None
-    return length // timedelta(microseconds=1)
-
-
-def _uuid(text: str | None) -> UUID | None:
-    try:
-        return None if text is None else UUID(text)
-    except ValueError:
-        raise ArchiveError(f"installation: found {text!r}; legal: an id such as {UUID(int=0)}") from None
-
-
-def _time(name: str, value: datetime | str | None, default: datetime) -> datetime:
-    try:
-        moment = default if value is None else datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ArchiveError(f"{name}: found {value!r}; legal: a time such as 2026-03-09T10:00:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import OperationError
+from core.patterns import matches
 from core.samples import Samples
 from core.status_codes import BAD
 from core.timestamps import begin, microseconds
@@ -221,9 +221,9 @@ class Archive:
 def _chosen(table: Any, channels: Sequence[int | str]) -> set[int]:
     """The ids of the channels that are wanted."""
     ids = {channel for channel in channels if isinstance(channel, int)}
-    patterns = [".*".join(map(re.escape, channel.split("*"))) for channel in channels if isinstance(channel, str)]
+    patterns = [channel for channel in channels if isinstance(channel, str)]
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
-    return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
+    return ids | {number for number, name in names if matches(name, patterns)}
 
 
 def _has(table: Any, channel: int | str) -> bool:

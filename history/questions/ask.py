@@ -1,4 +1,4 @@
-"""The questions of ``schema/questions``: ``plantlog ask``, and :func:`ask` for notebooks."""
+"""The questions of ``schema/questions``, as commands and notebooks ask them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import asyncpg
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from core.database import connected, database_errors
 from core.durations import parse_duration
 from core.errors import OperationError
-from core.formatting import wide
-from core.installation import ALL, chosen
+from core.installation import ALL
 from core.paths import State
-from history.questions.request import Request, prepare, prepare_archived
+from history.questions.request import Request, prepare_archived
 from history.sql.sources.execution import Limits
 from schema.question_files import Question, questions
 
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
-_LIMITS = Limits("2GiB", 2, 600)
+LIMITS = Limits("2GiB", 2, 600)
 _ADVICE = "narrow the question by --from, --to or --channel"
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
@@ -97,9 +90,9 @@ def chosen_plants(file: str | Path | None, names: Sequence[str]) -> Plants | Non
         if names:
             raise OperationError("--plant requires --plants FILE, or PLANTLOG_PLANTS in the environment")
         return None
-    from history.archive_days.plants import Plants  # noqa: PLC0415 (few questions need it)
+    from history.archive_days.plants_file import plants_of  # noqa: PLC0415 (few questions need it)
 
-    return Plants.of_file(Path(file), names)
+    return plants_of(Path(file), names)
 
 
 def find_question(name: str) -> Question:
@@ -135,44 +128,6 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
     return options
 
 
-def ask(
-    question: str,
-    *,
-    since: datetime | str | None = None,
-    until: datetime | str | None = None,
-    channels: Sequence[str] = (),
-    installation: str = ALL,
-    state: State | None = None,
-    limits: Limits = _LIMITS,
-    plants: str | Path | None = None,
-    plant: str | Sequence[str] = (),
-    **options: object,
-) -> Any:
-    """The answer to a question as a table of Arrow, for notebooks and programs.
-
-    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``; until: None: now);
-    ``channels``: names or patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or
-    ``all``; ``state``: of the appliance (None: the current one); ``plants``: a file of plants, whose archives are asked
-    in place of the appliance, and ``plant``: which of them (docs/archive.md; none: all); ``options``: the question's
-    own, such as ``hold="2 min"``, ``least_score=10`` or ``times=[one, another]``.
-
-    Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
-    """
-    definition = find_question(question)
-    interval = TimeRange(None if since is None else _text(since), None if until is None else _text(until))
-    words = (f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None)
-    return answer(
-        state or State.current(),
-        definition,
-        interval,
-        channels,
-        parse_options(definition, [*words]),
-        installation,
-        limits,
-        plants=chosen_plants(plants, [plant] if isinstance(plant, str) else plant),
-    )[0]
-
-
 def answer(
     state: State,
     question: Question,
@@ -180,11 +135,11 @@ def answer(
     channels: Sequence[str],
     options: Mapping[str, str],
     installation: str = ALL,
-    limits: Limits = _LIMITS,
+    limits: Limits = LIMITS,
     plot: Path | None = None,
     plants: Plants | None = None,
 ) -> tuple[Any, str]:
-    """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`ask`.
+    """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`answer`.
 
     ``options``: of :func:`parse_options`. ``plot``: a file to draw it in, if it has rows. ``plants``: whose archives
     are asked, without a database.
@@ -212,11 +167,9 @@ def answer(
             raise OperationError("--installation cannot be combined with --plants: use --plant")
         request, archives = _run(prepare_archived(plants, question, arguments, list(channels) or None))
     else:
-        with database_errors():
-            try:
-                request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
-            except asyncpg.DataError as error:
-                raise OperationError(f"{question.name}: {error}") from error
+        from history.questions.database_request import request_of  # noqa: PLC0415 (archives need no driver)
+
+        request = _run(request_of(state, question, arguments, list(channels) or None, installation))
     with ExitStack() as stack:
         executor = limits.executor(state.root, None if plants is None else plants.questions)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
@@ -244,10 +197,8 @@ def _draw(drawing: Drawing, path: Path) -> None:
         raise OperationError(f"--plot: {path} can't be written: {error.strerror}") from error
 
 
-def tables(
-    state: State, texts: Sequence[str], limits: Limits = _LIMITS, plants: Plants | None = None
-) -> dict[str, Any]:
-    """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`ask`.
+def tables(state: State, texts: Sequence[str], limits: Limits = LIMITS, plants: Plants | None = None) -> dict[str, Any]:
+    """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`answer`.
 
     ``QUESTION OPTIONS``: as behind ``plantlog ask``.
     """
@@ -269,42 +220,10 @@ def tables(
     return answers
 
 
-async def _request(
-    dsn: str, question: Question, arguments: Mapping[str, str], channels: Sequence[str], installation: str
-) -> Request:
-    async with connected(dsn, "plantlog ask") as connection:
-        installation_row = await chosen(connection, installation)
-        return await prepare(connection, question, arguments, list(channels) or None, installation_row)
-
-
 def _run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run it and return its result. A notebook's thread has a running event loop already."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
-
-
-def _text(value: object) -> str:
-    """A value as PostgreSQL reads it."""
-    match value:
-        case timedelta():
-            return f"{value // timedelta(microseconds=1)} microseconds"
-        case datetime():
-            return value.isoformat()
-        case list() | tuple():
-            return ",".join(map(_text, value))
-    return str(value)
-
-
-def list_questions(console: Console) -> None:
-    """Print the questions."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for item in questions().values():
-        table.add_row(f"[bold]{item.name}[/]", escape(item.purpose))
-    console = wide(console)
-    console.print(table)
-    console.print(
-        "\nplantlog ask NAME --from TIME --to TIME [--channel 'unit/*'] …; plantlog ask NAME --describe", style="dim"
-    )
 
 
 def describe(question: Question) -> str:

@@ -12,12 +12,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import asyncpg
-
 from core.errors import OperationError
 from core.formatting import duration
-from history.questions.values import cast_by_duckdb, cast_by_postgresql, parse_values, require_legal
-from schema.queries import load
+from core.patterns import matches
+from history.questions.values import cast_by_duckdb, parse_values, require_legal
 from schema.question_files import CHANNEL, REFERENCE, Parameter, Question
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 _EARLIER = timedelta(days=1)  # than what is read: a reference may become longer once the sampling interval is known
 _MANY_SAMPLES = 10_000_000  # samples
-_LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
 _UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _MEANS = 100  # of a reference, at least
@@ -118,50 +115,11 @@ class Request:
         return self.is_archived and self.rate * self.seconds * len(self.channels) > _MANY_SAMPLES
 
 
-async def prepare(
-    connection: asyncpg.Connection[Any],
-    question: Question,
-    arguments: Mapping[str, str],
-    patterns: Sequence[str] | None,
-    installation: UUID | None,
-    *,
-    strict: bool = True,
-) -> Request:
-    """A request; the session gets the setting plant.installation.
-
-    ``arguments``: parameters as their types are written, which the database parses; the others have their defaults.
-    ``patterns``: of channels; None: all. ``installation``: None: all. ``strict``: whether it is an error if no channel
-    matches, or if samples that the question reads are nowhere any more.
-
-    Raises OperationError for that, and for a value that is not legal; asyncpg.DataError for an impossible pattern.
-    """
-    queries = load("ask")
-    await connection.execute(queries["set_installation"], installation)
-    of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
-    rows = await connection.fetch(queries["select_unmatched_patterns"], [*(patterns or []), *of_target])
-    if strict and (unmatched := [row["pattern"] for row in rows]):
-        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
-    values = {**await parse_values(cast_by_postgresql(connection), question, arguments), "channels": patterns}
-    first, until = first_read(question, values), values["until"]
-    lost = await connection.fetch(queries["select_lost_days"], first, until, patterns) if strict else []
-    if lost:
-        raise OperationError(
-            f"{question.name}: retention dropped samples of {_days(lost)}, which are not archived: ask for a time "
-            f"after that (it reads from {first.isoformat()} on), or for other channels by --channel"
-        )
-    archived = await connection.fetch(queries["select_archived_days"], first, until)
-    n = max(1, await connection.fetchval(queries["count_channels"]))
-    rate = max((row["samples"] / 86400 / n for row in archived), default=_LIVE_RATE)
-    channels = await connection.fetch(queries["select_portions"], patterns)
-    names = [(row["name"], row["unit_path"]) for row in channels]
-    return Request(question, values, first, names, rate, installation, bool(archived))
-
-
 async def prepare_archived(
     plants: Plants, question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None
 ) -> tuple[Request, PlantArchives]:
     """A request about the archives of plants, and what is read of them. As of :func:`prepare`."""
-    from history.sql.sources.plants import PlantArchives, matches  # noqa: PLC0415 (few questions need it)
+    from history.sql.sources.plants import PlantArchives  # noqa: PLC0415 (few questions need it)
 
     values = {**await parse_values(cast_by_duckdb(), question, arguments), "channels": patterns}
     first = first_read(question, values)
@@ -169,7 +127,8 @@ async def prepare_archived(
     names = {row["name"]: row["unit_path"] for row in archives.channels}
     of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
     if unmatched := [one for one in [*(patterns or []), *of_target] if not any(matches(name, [one]) for name in names)]:
-        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text; names begin with PLANT/)")
+        hint = "; names begin with PLANT/" if any(plant.prefix for plant in plants.plants) else ""
+        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text{hint})")
     channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
     return Request(question, values, first, channels, archives.rate, None, True), archives
 
@@ -219,8 +178,3 @@ def _text(length: timedelta) -> str:
 
 def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"
-
-
-def _days(rows: Sequence[asyncpg.Record]) -> str:
-    days = [row["day"] for row in rows]
-    return str(days[0]) if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"

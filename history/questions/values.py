@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
-
 from core.errors import OperationError
 from core.formatting import duration
 from schema.question_files import CHANNEL, REFERENCE, Parameter, Question, Range
@@ -32,18 +30,6 @@ _OTHER_KINDS = {
 }
 
 
-def cast_by_postgresql(connection: asyncpg.Connection[Any]) -> Cast:
-    """A cast by a database."""
-
-    async def cast(kind: str, text: str) -> Any:
-        try:
-            return await connection.fetchval(_query(kind), text)
-        except asyncpg.DataError as error:
-            raise ValueError(str(error)) from error
-
-    return cast
-
-
 def cast_by_duckdb() -> Cast:
     """A cast without a database."""
     import duckdb  # noqa: PLC0415 (it takes long to import)
@@ -53,7 +39,7 @@ def cast_by_duckdb() -> Cast:
 
     async def cast(kind: str, text: str) -> Any:
         try:
-            [value] = connection.execute(_query(kind), [text]).fetchone() or (None,)
+            [value] = connection.execute(cast_query(kind), [text]).fetchone() or (None,)
         except duckdb.Error as error:
             raise ValueError(str(error)) from error
         return value
@@ -99,7 +85,8 @@ def require_legal(parameter: Parameter, values: Mapping[str, Any], text: str | N
         raise _illegal(parameter, _value_text(value) if text is None else text, values)
 
 
-def _query(kind: str) -> str:
+def cast_query(kind: str) -> str:
+    """SQL that casts a text, of both databases."""
     value = f"CAST($1::text AS {kind})"
     return f"SELECT extract(epoch FROM {value})" if kind in _IN_SECONDS else f"SELECT {value}"
 

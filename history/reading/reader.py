@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import numpy as np
@@ -20,7 +20,6 @@ from schema.queries import load
 if TYPE_CHECKING:
     from history.reading.scope import Scope
 
-Item = TypeVar("Item")
 _CURSOR_ROWS = 5000
 _SETTINGS = {
     "jit": "off",
@@ -136,9 +135,3 @@ async def gap_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope)
         for row in rows
         if scope.covers(row["source_id"])
     ]
-
-
-def slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Channels or days, so many at a time."""
-    for first in range(0, len(items), size):
-        yield items[first : first + size]

@@ -18,9 +18,10 @@ import asyncpg
 import numpy as np
 
 from core.formatting import count
+from core.samples import slices
 from core.timestamps import begin, microseconds, utc
 from history.reading.day_samples import DaySamples
-from history.reading.reader import event_rows, events_of, slices
+from history.reading.reader import event_rows, events_of
 from history.reading.scope import Scope
 from history.seals.documents import SIGNED
 from history.seals.partial_digests import MARGIN

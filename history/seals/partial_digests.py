@@ -17,10 +17,10 @@ from typing import Any
 
 import asyncpg
 
+from core.samples import slices
 from core.timestamps import begin
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
-from history.reading.reader import slices
 from history.reading.scope import Scope
 from schema.queries import load
 

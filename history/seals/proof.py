@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.samples import Samples
+from core.samples import Samples, slices
 from core.timestamps import HOUR_US, begin, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
-from history.reading.reader import gap_rows, slices
+from history.reading.reader import gap_rows
 from history.reading.scope import Scope
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
 from history.seals.receipts import Receipts, encode_mask

@@ -10,13 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.database import database_errors
 from core.paths import State
 from history.sql.sources.execution import THREADS, Limits
-from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
 from history.sql.sources.scan import ScannedTable, Scans
-from history.sql.sources.tables import tables
 
 if TYPE_CHECKING:
     from history.sql.sources.plants import PlantArchives
@@ -52,17 +49,21 @@ def plant_tables(
         executors = computing, ThreadPoolExecutor(THREADS)
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
+        source: SampleSource
+        cancels = list[Callable[[], None]]()
         if archives is not None:
-            from history.sql.sources import plants  # noqa: PLC0415 (few sessions need it)
+            from history.sql.sources import archive_tables, plant_samples  # noqa: PLC0415 (few sessions need them)
 
-            source: SampleSource = plants.PlantSamples(archives, *executors, limits.threads)
-            own_tables, cancels = plants.tables(archives, scans, source), list[Callable[[], None]]()
+            source = plant_samples.PlantSamples(archives, *executors, limits.threads)
+            own_tables = archive_tables.tables(archives, scans, source)
         else:
-            with database_errors():
-                reader = ReaderConnection(state.dsn("reader"), installation, once=once)
-                stack.callback(reader.close)
-                source, cancels = SampleSource(reader, state, *executors, limits.threads), [reader.cancel]
-                own_tables = tables(reader, source, scans, once)
+            from history.sql.sources import database, reader, tables  # noqa: PLC0415 (only these need its driver)
+
+            connected = reader.ReaderConnection(state.dsn("reader"), installation, once=once)
+            stack.callback(connected.close)
+            source = database.DatabaseSamples(connected, state, *executors, limits.threads)
+            own_tables = tables.tables(connected, source, scans, once)
+            cancels.append(connected.cancel)
         stack.callback(scans.end, _END_SECONDS)
         stack.callback(end_executors)  # what reads does not wait for them
         if (interrupt := getattr(computing, "interrupt", None)) is not None:

@@ -18,9 +18,9 @@ from uuid import UUID
 
 import duckdb
 
-from core.errors import DatabaseError, OperationError, PlantlogError
+from core.errors import OperationError, PlantlogError
 from core.files import folder_lock
-from core.imports import quick_imports
+from core.imports import uncollected
 from core.paths import State, temporary_folder
 from history.sql.sources.execution import Limits
 from schema.queries import load
@@ -223,13 +223,9 @@ class Session:
         wait([done], _END_SECONDS)
 
     def _problem(self, error: Any) -> PlantlogError:
-        from core.database import FAILURES  # noqa: PLC0415 (it imports the driver)
-
         for failure in self._failures:
             if isinstance(failure, PlantlogError):
                 return failure
-            if isinstance(failure, FAILURES):
-                return DatabaseError(f"the database does not respond: {failure}")
         if isinstance(error, duckdb.OutOfMemoryException):
             memory = self._limits.memory
             return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
@@ -293,8 +289,8 @@ def opened(
         stack.callback(_close, connection)
 
         def read() -> None:
-            with quick_imports():
-                from history.sql.plant_tables import plant_tables  # noqa: PLC0415 (Arrow, and the database's driver)
+            with uncollected():
+                from history.sql.plant_tables import plant_tables  # noqa: PLC0415 (it imports Arrow)
 
             with ExitStack() as opening:
                 plant = opening.enter_context(
@@ -316,6 +312,8 @@ def opened(
 
         later = () if question else (read, register)
         session = Session(connection, lambda: [plant.cancel() for plant in plants], failures, limits, later)
+        with suppress(duckdb.InvalidInputException):  # a notebook that can't show it says so
+            connection.execute("SET enable_progress_bar = false")  # else it is printed at a prompt of Python
         connection.execute(queries["settings"])
         if question is not None:
             read()

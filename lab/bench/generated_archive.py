@@ -19,14 +19,14 @@ import asyncpg
 
 from core.errors import OperationError
 from core.paths import State
-from core.samples import Samples
+from core.samples import Samples, slices
 from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import claim
 from history.archive_days.day import OwnInstallation, archive_day, own_installation
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
-from history.reading.reader import connected, slices
+from history.reading.reader import connected
 from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer

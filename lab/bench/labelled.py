@@ -28,7 +28,7 @@ from core.paths import State
 from core.samples import Samples
 from core.timestamps import microseconds, timestamp
 from history.imports.whole_hours import copy_packed, packed_days
-from history.questions.ask import ask
+from history.notebook import ask
 from lab.bench.recordings import Event, Recording, Span, read
 from lab.bench.server import private
 from lab.bench.termination import run

@@ -32,7 +32,8 @@ from history.archive.parquet_writers import RowFile
 from history.archive_days.plants import Plant, Plants
 from history.archive_days.writer import files_of
 from history.codec.row_groups import MAX_GROUP, TIME
-from history.sql.sources.plants import PlantArchives, PlantSamples
+from history.sql.sources.plant_samples import PlantSamples
+from history.sql.sources.plants import PlantArchives
 from history.standalone import Key, Seal, schema_of
 
 START = date(2026, 1, 1)

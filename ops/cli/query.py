@@ -67,7 +67,7 @@ def ask(
         from history.questions import ask as questions
 
     if name is None:
-        questions.list_questions(Console())
+        _list_questions(Console())
         return
     question = questions.find_question(name)
     if describe:
@@ -93,6 +93,23 @@ def ask(
         output.write_csv(answer)
     else:
         output.show(answer, limit, Console(), question.summary_columns, _MAX_ITEMS)
+
+
+def _list_questions(console: Console) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from core.formatting import wide
+    from schema.question_files import questions
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for item in questions().values():
+        table.add_row(f"[bold]{item.name}[/]", escape(item.purpose))
+    shown = wide(console)
+    shown.print(table)
+    shown.print(
+        "\nplantlog ask NAME --from TIME --to TIME [--channel 'unit/*'] …; plantlog ask NAME --describe", style="dim"
+    )
 
 
 def sql(

@@ -27,7 +27,16 @@ REQUIRED = ("cryptography", "duckdb", "numpy", "pyarrow")
 OPTIONAL = ("matplotlib", "polars")  # extras, of the same names
 _ROOTS = ("core", "history", "schema")
 _ENTRY = "history.notebook"
-_LAZY = ("history.archive.location",)  # which the entry imports by its name
+_LEFT_OUT = {  # modules for what needs plantlog itself, which others import only then
+    "core.database",
+    "history.archive_days.plants_file",
+    "history.questions.database_request",
+    "history.sql.own_tables",
+    "history.sql.sources.database",
+    "history.sql.sources.reader",
+    "history.sql.sources.tables",
+}
+_QUERIES = ("schema/queries/duckdb.sql", "schema/questions/*.sql")
 _TIME = (1980, 1, 1, 0, 0, 0)  # of all files: the first one that a zip can name
 
 
@@ -37,6 +46,8 @@ def make(folder: Path) -> None:
     name = f"{PACKAGE}-{version}-py3-none-any.whl"
     information = f"{PACKAGE}-{version}.dist-info"
     files = {path: text.encode() for path, text in _modules()}
+    queries = sorted(query for pattern in _QUERIES for query in CHECKOUT.glob(pattern))
+    files |= {f"{PACKAGE}/{query.relative_to(CHECKOUT)}": query.read_bytes() for query in queries}
     files |= {f"{information}/{path}": text.encode() for path, text in _information(version)}
     rows = [f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in files.items()]
     record = f"{information}/RECORD"
@@ -52,14 +63,14 @@ def make(folder: Path) -> None:
 
 
 def modules() -> dict[str, Path]:
-    """Modules that the package needs, also within functions, by name. Raises OperationError for another library that is
-    imported when they are."""
+    """Modules that the package needs, also within functions, by name. Raises OperationError for another library, or a
+    module that is left out, that is imported when they are."""
     needed = dict[str, Path]()
-    waiting = [_ENTRY, *_LAZY]
+    waiting = [_ENTRY]
     while waiting:
         module = waiting.pop()
         path = _path(module)
-        if module in needed or path is None:
+        if module in needed or module in _LEFT_OUT or path is None:
             continue
         needed[module] = path
         waiting += [module.rpartition(".")[0]] if "." in module else []
@@ -67,8 +78,8 @@ def modules() -> dict[str, Path]:
         waiting += [name for name in _imported(tree) if name.partition(".")[0] in _ROOTS]
         for name in _imported(tree, in_functions=False):
             root = name.partition(".")[0]
-            if root not in {*_ROOTS, *REQUIRED} | sys.stdlib_module_names:
-                raise OperationError(f"{path.relative_to(CHECKOUT)} imports {root}, which {PACKAGE} must not need")
+            if name in _LEFT_OUT or root not in {*_ROOTS, *REQUIRED} | sys.stdlib_module_names:
+                raise OperationError(f"{path.relative_to(CHECKOUT)} imports {name}, which {PACKAGE} must not need")
     return dict(sorted(needed.items()))
 
 
@@ -119,7 +130,7 @@ def _information(version: str) -> Iterator[tuple[str, str]]:
         "Metadata-Version: 2.4",
         f"Name: {PACKAGE.replace('_', '-')}",
         f"Version: {version}",
-        "Summary: Archives of plantlog in a notebook: samples, curves and gaps, verified, without a database",
+        "Summary: Archives of plantlog in a notebook: samples, curves, gaps and questions, without a database",
         f"License-Expression: {project['license']}",
         *(f"License-File: {name}" for name in project["license-files"]),
         f"Requires-Python: {project['requires-python']}",

@@ -29,12 +29,12 @@ from typing import Any, TypeVar
 from core.config.options import table_in_force
 from core.errors import OperationError
 from core.imports import quick_imports
-from core.paths import CHECKOUT
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 2  # of this process, that read an archive or compute
 _IMPORTED = ("pyarrow.compute", "history.sql.sources.portion")  # before the fork: together they take 0.6 s of CPU
+_ROOT = Path(__file__).parents[__name__.count(".")]  # of imports: the checkout, or where the package of archives is
 # Memory is kept for the next arrays: to get it from the kernel takes a fifth of the CPU.
 _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -156,11 +156,12 @@ class Processes(Executor):
             return
         pairs = [socket.socketpair() for _ in range(self._n)]
         ends = [end.fileno() for _, end in pairs]
+        folders = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._first = subprocess.Popen(
-            [sys.executable, "-P", "-m", "history.sql.sources.execution", *map(str, ends)],
+            [sys.executable, "-P", "-m", __name__, *map(str, ends)],
             stdin=subprocess.DEVNULL,
             pass_fds=ends,
-            env={**os.environ, **_MEMORY, "PYTHONPATH": str(CHECKOUT)},
+            env={**os.environ, **_MEMORY, "PYTHONPATH": folders},
             process_group=0,
         )
         self._free = SimpleQueue()

@@ -7,12 +7,10 @@ long as the file of plants lists the same ones.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from functools import cache, cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timedelta
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +20,12 @@ import pyarrow.compute as pc
 
 from core.errors import OperationError
 from core.formatting import count
-from core.samples import Samples
+from core.patterns import matches
 from core.timestamps import begin
-from history.archive.channel_table import PLACE, places_of
+from history.archive.channel_table import PLACE
 from history.archive.meanings import Meanings
 from history.archive_days.plants import REQUESTS
 from history.codec.row_groups import TIME
-from history.sql.sources.portion import ArchivedDay, Day
-from history.sql.sources.samples import SAMPLES, SampleSource
-from history.sql.sources.scan import Hours, Scan, ScannedTable, Scans
 from history.standalone import schema_of
 
 if TYPE_CHECKING:
@@ -38,63 +33,19 @@ if TYPE_CHECKING:
     from history.archive_days.plants import Plant, Plants
 
 _IDS = 2**31 - 1
-_EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
+EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
 _GAP_KEY = ["source_id", "channel_id", "from_time"]
 NOT_ARCHIVED = "not_archived"  # reason of a gap
 _MAX_CACHED = 10_000_000  # channels of days, of 30 bytes each
 _DAY = timedelta(days=1)
-_FOREVER = datetime.max.replace(tzinfo=UTC)  # as the database's infinity is read
 
 
-def _schema(**columns: Any) -> Any:
+def schema(**columns: Any) -> Any:
+    """Schema of these columns."""
     return pa.schema([*columns.items()])
 
 
-_INT, _TEXT, _FLOAT = pa.int32(), pa.string(), pa.float64()
-_GAP = _schema(
-    id=pa.int64(),
-    source_id=_INT,
-    channel_id=_INT,
-    from_time=TIME,
-    to_time=TIME,
-    reason=_TEXT,
-    backfilled_at=TIME,
-    detail=_TEXT,
-    revision=_INT,
-    opened_at=TIME,
-)
-_CHANNEL = _schema(
-    id=_INT,
-    name=_TEXT,
-    source_id=_INT,
-    address=_TEXT,
-    kind=_TEXT,
-    unit=_TEXT,
-    range_lo=_FLOAT,
-    range_hi=_FLOAT,
-    attributes=_TEXT,
-)
-_DESCRIBED = _schema(
-    channel_id=_INT,
-    name=_TEXT,
-    kind=_TEXT,
-    unit=_TEXT,
-    low=_FLOAT,
-    high=_FLOAT,
-    span=_FLOAT,
-    unit_path=_TEXT,
-    quantity=_TEXT,
-    ends=TIME,
-    source_id=_INT,
-    source_kind=_TEXT,
-    expected=_FLOAT,
-    configured_at=TIME,
-    wraps_at=_FLOAT,
-)
-_SOURCE = _schema(id=_INT, name=_TEXT, kind=_TEXT, address=_TEXT, installation_id=_TEXT)
-_VERSION = _schema(channel_id=_INT, valid_from=TIME, valid_to=TIME, name=_TEXT, unit=_TEXT)
-_RETIREMENT = _schema(channel_id=_INT, from_time=TIME, to_time=TIME)
-_QUARANTINE = _schema(channel_id=_INT, received_at=TIME)
+VERSIONS = schema(channel_id=pa.int32(), valid_from=TIME, valid_to=TIME, name=pa.string(), unit=pa.string())
 
 
 class PlantArchives:
@@ -128,11 +79,13 @@ class PlantArchives:
         """Lines for people: what is not archived, of the days from a time on."""
         first = date.min if begins is None else begins.date()
         for plant in self._plants.plants:
+            if plant.keys is None:
+                yield f"{plant.label}the seals are compared with no key of the plant's: any plant's would do"
             days = self._plants.days(plant)
             missing = sum(max(0, (until - max(since, first)).days) for since, until in self._missing(plant))
             if missing:
                 yield (
-                    f"plant {plant.name}: gaps with the reason {NOT_ARCHIVED} stand for {count(missing, 'day')} of the "
+                    f"{plant.label}gaps with the reason {NOT_ARCHIVED} stand for {count(missing, 'day')} of the "
                     f"interval: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
                 )
 
@@ -177,7 +130,7 @@ class PlantArchives:
                 for row in self._moved(files.channels(), plant, "channel_id").to_pylist():  # the last meaning counts
                     if row["channel_id"] not in known:
                         source = sources.get(row["source"])
-                        rows[row["channel_id"]] = _channel(row, plant.name, source, kinds.get(source))
+                        rows[row["channel_id"]] = _channel(row, plant.prefix, source, kinds.get(source))
         return [rows[number] for number in sorted(rows)]
 
     @cached_property
@@ -189,7 +142,7 @@ class PlantArchives:
                 number = source["id"] + self._offset(plant)
                 rows[number] = {
                     "id": number,
-                    "name": f"{plant.name}/{source['name']}",
+                    "name": f"{plant.prefix}{source['name']}",
                     "kind": source["kind"],
                     "address": source["address"],
                     "installation_id": str(plant.installation),
@@ -200,7 +153,7 @@ class PlantArchives:
     def versions(self) -> Any:
         """Names and units of channels over time, a row for each change."""
         if not (days := self._all()):
-            return _VERSION.empty_table()
+            return VERSIONS.empty_table()
         tables = [self._meanings(plant, day) for plant, day in days]
         table = pa.concat_tables(tables).sort_by([("channel_id", "ascending"), ("valid_from", "ascending")])
         if not table.num_rows:
@@ -268,7 +221,7 @@ class PlantArchives:
         for name in columns:
             ids = table[name]
             if (pc.max(ids).as_py() or 0) >= self._size:
-                raise OperationError(f"plant {plant.name}: found {name} {pc.max(ids)}; legal: below {self._size:,}")
+                raise OperationError(f"{plant.label}found {name} {pc.max(ids)}; legal: below {self._size:,}")
             moved = pc.add(ids, pa.scalar(self._offset(plant), pa.int32()))
             table = table.set_column(table.schema.get_field_index(name), name, moved)
         return table
@@ -280,151 +233,21 @@ class PlantArchives:
 
     def _rows(self, plant: Plant, files: DayFiles, kind: Any) -> Any:
         [file] = files.manifest.of_table(kind)
-        schema = _EVENTS if kind == "events" else _GAPS
+        schema = EVENTS if kind == "events" else _GAPS
         with files.opened(file) as parquet:
             return self._moved(parquet.read(schema.names), plant, "source_id", "channel_id").cast(schema)
 
     def _meanings(self, plant: Plant, day: date) -> Any:
-        table = self._moved(self._plants.files(plant, day).channels(_VERSION.names), plant, "channel_id")
-        named = pc.binary_join_element_wise(f"{plant.name}/", table["name"], "")
+        table = self._moved(self._plants.files(plant, day).channels(VERSIONS.names), plant, "channel_id")
+        named = pc.binary_join_element_wise(plant.prefix, table["name"], "")
         return table.set_column(table.schema.get_field_index("name"), "name", named)
 
 
-class PlantSamples(SampleSource):
-    """Reads the samples of the plants, as rows or by kernels."""
-
-    def __init__(self, archives: PlantArchives, executor: Executor, threads: Executor, at_a_time: int) -> None:
-        """Read by these executors, so many portions at a time."""
-        self._archives = archives
-        self._use(executor, threads, at_a_time)
-
-    def matching(self, patterns: Sequence[str]) -> list[int]:
-        """Channels that have one of these names, in which ``*`` stands for any text."""
-        return self._archives.matching(patterns)
-
-    def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
-        """The shortest one (s) in which a channel of such a name is expected to be read; None: there is none."""
-        ids = set(self._archives.matching(patterns))
-        channels = (row for row in self._archives.channels if row["id"] in ids)
-        return min((row["expected"] for row in channels if row["expected"]), default=None)
-
-    def quarantined_channels(self, since: datetime, until: datetime) -> list[int]:
-        """None: a quarantine is not archived."""
-        return []
-
-    def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
-        """Return whether each channel has a sample before its time, on any archived day. None: it is not known."""
-        return [
-            None if channel is None or time is None else self._has_before(channel, time)
-            for channel, time in zip(channels, times, strict=True)
-        ]
-
-    def _has_before(self, channel: int, before: datetime) -> bool:
-        for day in reversed(self._archives.days):
-            if begin(day) >= before:
-                continue
-            has_samples = any(places_of(table, [channel]) for _, _, table in self._archives.places(day))
-            if has_samples and (begin(day, 24) <= before or self.first(channel, begin(day), before) is not None):
-                return True
-        return False
-
-    def _meanings(self) -> Callable[[date], Meanings]:
-        return cache(self._archives.meanings)
-
-    def _days(self) -> dict[date, bool]:
-        return dict.fromkeys(self._archives.days, False)
-
-    def _placed(
-        self,
-        scan: Scan,
-        meanings_of: Callable[[date], Meanings],
-        hours: Sequence[Hours],
-        in_database: Mapping[date, bool],
-    ) -> Iterator[Day]:
-        self._archives.tables(hours_of_day.day for hours_of_day in hours)  # several at a time
-        return (self._plant_day(scan, meanings_of(hours_of_day.day), hours_of_day) for hours_of_day in hours)
-
-    def _plant_day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:
-        of_day, parts = replace(scan, _known={}), []  # names may be others on the next day
-        for offset, files, table in self._archives.places(hours.day):
-            channels = of_day.channels(table["channel_id"].to_pylist(), meanings.of_channel)
-            if places := places_of(table, channels):
-                parts.append(ArchivedDay.of_files(places, frozenset(), files, None, offset))
-        return Day(hours, parts, frozenset(), {})
-
-    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
-        return iter(())
-
-    def _require_kept(self, dropped: Mapping[date, dict[int, list[int]]]) -> None:
-        """Files of a day that is written anew while it is read are missing, which is an error already."""
-
-
-def tables(archives: PlantArchives, scans: Scans, source: SampleSource) -> dict[str, ScannedTable]:
-    """The tables by name: those of history/sql/sources/tables.py but rollups."""
-
-    def listed(schema: Any, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> Callable[[Scan], Iterator[Any]]:
-        def read(scan: Scan) -> Iterator[Any]:
-            yield from _of_scan(pa.Table.from_pylist(list(rows()), schema), scan)
-
-        return read
-
-    def gaps(scan: Scan) -> Iterator[Any]:
-        table = archives.gaps
-        n = table.num_rows
-        backfilled = pc.if_else(table["backfilled"], table["to_time"], pa.scalar(None, TIME))
-        columns = {
-            "id": pa.array(range(1, n + 1), pa.int64()),
-            "backfilled_at": backfilled,
-            **{name: table[name] for name in ("source_id", "channel_id", "from_time", "to_time", "reason", "detail")},
-        }
-        others = {field.name: pa.nulls(n, field.type) for field in _GAP if field.name not in columns}
-        yield from _of_scan(pa.table({**columns, **others}).select(_GAP.names), scan)
-
-    def events(scan: Scan) -> Iterator[Any]:
-        for hours in scan.hours(archives.days, "time"):
-            for table in archives.events(hours.day):
-                yield from _of_scan(table, scan)
-
-    def versions(scan: Scan) -> Iterator[Any]:
-        yield from _of_scan(archives.versions, scan)
-
-    def described() -> Iterator[Mapping[str, Any]]:
-        return ({**row, "channel_id": row["id"], "ends": _FOREVER} for row in archives.channels)
-
-    readers: dict[str, tuple[Any, Callable[[Scan], Iterator[Any]]]] = {
-        "stored_samples": (SAMPLES, source.read),
-        "gap": (_GAP, gaps),
-        "event": (_EVENTS, events),
-        "channel": (_CHANNEL, listed(_CHANNEL, lambda: archives.channels)),
-        "source": (_SOURCE, listed(_SOURCE, lambda: archives.sources)),
-        "channel_version": (_VERSION, versions),
-        "described_channel": (_DESCRIBED, listed(_DESCRIBED, described)),
-        "retirement": (_RETIREMENT, listed(_RETIREMENT, tuple)),
-        "quarantine": (_QUARANTINE, listed(_QUARANTINE, tuple)),
-    }
-    return {name: ScannedTable(schema, read, scans) for name, (schema, read) in readers.items()}
-
-
-def _of_scan(table: Any, scan: Scan) -> Iterator[Any]:
-    selected = table.select(scan.schema.names).cast(scan.schema)
-    yield from selected.to_batches() or [pa.RecordBatch.from_pylist([], scan.schema)]
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name is one of the patterns, in which ``*`` stands for any text."""
-    return any(_expression(pattern).fullmatch(name) for pattern in patterns)
-
-
-@cache
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-
-
-def _channel(row: Mapping[str, Any], plant: str, source: int | None, kind: str | None) -> dict[str, Any]:
+def _channel(row: Mapping[str, Any], prefix: str, source: int | None, kind: str | None) -> dict[str, Any]:
     """A row of the tables ``channel`` and ``described_channel``. ``row``: of the table of channels of a day."""
     attributes = json.loads(row["attributes"] or "{}")
     low, high = row["range_lo"], row["range_hi"]
-    name = f"{plant}/{row['name']}"
+    name = f"{prefix}{row['name']}"
     return {
         "id": row["channel_id"],
         "name": name,

@@ -13,16 +13,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from core.samples import Samples
+from core.samples import Samples, slices
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest
 from history.codec.row_groups import VALUES, Rows, joined_parts, samples_of
-from history.reading.day_samples import DaySamples
-from history.reading.reader import slices
 
 if TYPE_CHECKING:
+    from history.reading.day_samples import DaySamples
     from history.sql.sources.scan import Hours  # which imports pyarrow: 0.3 s that processes can save
 
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from core.database import FAILURES
+from core.database import FAILURES, database_errors
 from history.reading.reader import connect
 from schema.queries import load
 
@@ -28,7 +28,7 @@ class ReaderConnection:
         """``installation``: the one whose channels ``plant.channels_like`` returns (None: all). ``once``: whether all
         queries are parts of one, for which :meth:`fetch_once` reads the same rows once.
 
-        Raises what :func:`core.database.connect` raises.
+        Raises DatabaseError, as all that uses the connection.
         """
         self._dsn = dsn
         self._installation = installation
@@ -40,7 +40,8 @@ class ReaderConnection:
         self._turn = asyncio.Lock()
         self._running: set[Future[Any]] = set()
         try:
-            self.connection: asyncpg.Connection[Any] = self._wait(self._connected())
+            with database_errors():
+                self.connection: asyncpg.Connection[Any] = self._wait(self._connected())
         except BaseException:
             self._end()
             raise
@@ -54,7 +55,8 @@ class ReaderConnection:
                     self.connection = await self._connected()
                 return await work(self.connection)
 
-        return self._wait(alone())
+        with database_errors():
+            return self._wait(alone())
 
     def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:
         """The items of an iterator that uses the connection between them only."""

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from core.timestamps import begin, microseconds
 from history.codec.row_groups import TIME
+from history.sql.sources.database import DatabaseSamples
 from history.sql.sources.reader import ReaderConnection
-from history.sql.sources.samples import SAMPLES, SampleSource
+from history.sql.sources.samples import SAMPLES
 from history.sql.sources.scan import Scan, ScannedTable, Scans
 from history.standalone import schema_of
 from schema.queries import load
@@ -35,7 +36,7 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 }
 
 
-def tables(reader: ReaderConnection, source: SampleSource, scans: Scans, once: bool) -> dict[str, ScannedTable]:
+def tables(reader: ReaderConnection, source: DatabaseSamples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
     """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
     together."""
     readers = _Tables(reader, source)
@@ -74,7 +75,7 @@ def _once(read: Read) -> Read:
 
 
 class _Tables:
-    def __init__(self, reader: ReaderConnection, source: SampleSource) -> None:
+    def __init__(self, reader: ReaderConnection, source: DatabaseSamples) -> None:
         self._reader = reader
         self._source = source
         self._queries = load("sql")

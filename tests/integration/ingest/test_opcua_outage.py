@@ -16,7 +16,7 @@ from core.batch import Batch, Gap, GapBatch, SampleBatch
 from core.config.model import WriterOptions
 from core.config.sources import OpcuaTag
 from core.timestamps import timestamp
-from history.questions.ask import ask
+from history.notebook import ask
 from ingest.writer.writer import Writer
 from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources

@@ -16,7 +16,7 @@ from core.config.model import Plant
 from core.errors import PlantlogError
 from core.paths import State
 from core.process import starts
-from history.questions.ask import ask
+from history.notebook import ask
 from ops.appliance.status import StatusMonitor
 from ops.maintenance.job import Job, JobConnection, JobContext, run
 from ops.maintenance.jobs import jobs

@@ -15,7 +15,7 @@ from core.config.model import Plant
 from core.errors import OperationError
 from core.paths import State
 from core.registry import Registry
-from history.questions.ask import ask
+from history.notebook import ask
 from ingest.spool.append import Spool
 from ops.registration import register as registering
 from ops.registration.redefined_tags import TagDecisions

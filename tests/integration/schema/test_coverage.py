@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from history.questions.ask import ask
+from history.notebook import ask
 from tests.database import Database
 from tests.integration.history.questions.recording import reading
 from tests.waiting import PATIENCE

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.samples import Samples, joined
+from core.samples import Samples, joined, slices
 from history.archive.sample_file import OWN_GROUP, SampleWriter
 from history.codec import row_groups
-from history.reading.reader import slices
 
 NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
 

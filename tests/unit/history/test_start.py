@@ -27,7 +27,14 @@ def run_by(state: Path, *words: str) -> set[str]:
 def test_notebook_imports_what_it_needs_when_it_is_called() -> None:
     modules = imported("from history import notebook; notebook.samples, notebook.polars, notebook.ArchiveError")
     assert not modules & {"pyarrow", "numpy", "duckdb", "asyncpg", "asyncio", "rich", "history.standalone"}
-    assert "history.questions.ask" in imported("from history.notebook import S3Options, ask")
+    assert "history.archive.location" in imported("from history.notebook import S3Options, ask")
+
+
+def test_question_of_an_archive_needs_no_database_driver(tmp_path: Path) -> None:
+    code = "from history import notebook\ntry: notebook.ask({location!r}, 'none')\nexcept notebook.ArchiveError: pass"
+    modules = imported(code.format(location=str(tmp_path)))
+    assert "history.questions.ask" in modules
+    assert not modules & {"asyncpg", "pydantic", "rich", "duckdb"}
 
 
 def test_questions_are_listed_without_what_answers_them(tmp_path: Path) -> None:

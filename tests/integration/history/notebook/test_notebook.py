@@ -204,6 +204,36 @@ def test_manifest_of_another_plant_is_an_error(archive: str) -> None:
 
 
 def test_wrong_arguments_are_errors(archive: str, tmp_path: Path) -> None:
+    assert notebook.samples(Path(archive), end=f"{DAY}T05:01").num_rows > 0
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"location": 3}, "location: found 3; legal: a folder"),
+        ({"location": None}, "location: found None; legal: a folder"),
+        ({"location": b"folder"}, "location: found b'folder'; legal: a folder"),
+        ({"start": DAY}, f"start: found {DAY!r}; legal: a time such as"),
+        ({"end": 3}, "end: found 3; legal: a time such as"),
+        ({"channels": 1.5}, "channels: found 1.5; legal: a name"),
+        ({"channels": [None]}, "channels: found None; legal: a name"),
+        ({"installation": 3}, "installation: found 3; legal: an id"),
+        ({"s3": {"endpoint": "a"}}, "s3: found {'endpoint': 'a'}; legal: S3Options(…)"),
+        ({"key": 3}, "key: found 3; legal: the plant's public key"),
+    )
+    for arguments, problem in wrong:
+        assert problem in raised(**{"location": archive, **arguments})
+    functions: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (notebook.series, {"step": 3}, "step: found 3; legal: a duration"),
+        (notebook.gaps, {"channels": True}, "channels: found True; legal: a name"),
+        (notebook.aggregates, {"step": 3}, "step: found 3; legal: a duration"),
+        (notebook.aggregates, {"per": "-1m"}, "per: found '-1m'; legal: a duration"),
+        (notebook.aggregates, {"aggregate": 3}, "aggregate: found 3; legal: a name"),
+        (notebook.aggregates, {"channels": 4711}, "no channel matches 4711"),
+        (notebook.interpolated, {"times": 3}, "times: found 3; legal: a time such as"),
+        (notebook.interpolated, {"holds": True}, "interpolated has no option '--holds=True'; legal: "),
+        (notebook.plot, {"channels": 1.5}, "channels: found 1.5; legal: a name"),
+    )
+    for function, arguments, problem in functions:
+        with pytest.raises(notebook.ArchiveError) as error:
+            function(archive, **arguments)
+        assert problem in str(error.value)
     assert "start: found 'noon'; legal: a time such as" in raised(archive, start="noon")
     assert "installation: found 'x'; legal: an id" in raised(archive, installation="x")
     assert "no such folder" in raised(str(tmp_path / "none"))

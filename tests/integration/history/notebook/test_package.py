@@ -39,10 +39,17 @@ try:
     plantlog_archive.samples(archive, verify=True, key="nothing")
 except plantlog_archive.ArchiveError as error:
     print(error)
-try:
-    plantlog_archive.ask
-except plantlog_archive.ArchiveError as error:
-    print(error)
+rows = plantlog_archive.ask(archive, "gaps_and_coverage", since=f"{day}T05:00", until=f"{day}T08:00", key=key)
+print(sorted(rows["channel"].to_pylist()), rows.schema.metadata)
+from plantlog_archive.history.sql.sources.execution import Processes
+processes = Processes(2)
+print(processes.submit(max, 3, 4).result())
+processes.shutdown()
+for location, question in (("stuck_sensors", None), (key, "stuck_sensors")):
+    try:
+        plantlog_archive.ask(location, question, since="1h")
+    except plantlog_archive.ArchiveError as error:
+        print(error)
 from plantlog_archive import *
 others = {"asyncpg", "pydantic", "rich", "polars", "pandas", "matplotlib", "core", "history", "schema"}
 print(sorted(others & {*sys.modules}))
@@ -100,10 +107,15 @@ async def test_package_installs_alone(site: Site, made: Path, tmp_path: Path) ->
     run(uv, "pip", "install", "--quiet", "--no-deps", "--python", python, made)
     run(uv, "pip", "check", "--python", python)  # nothing that it needs is missing
     read = run(python, "-P", "-c", _READ, site.folder, key, DAY, folder=tmp_path)
-    counts, error, no_questions, others = read.splitlines()
+    counts, error, answered, computed, *without, others = read.splitlines()
     assert counts == "240 [60, 60, 60, 60] ['disconnected']"
     assert error.startswith("key: ")
-    assert no_questions.startswith("ask needs plantlog itself, and not only its package of archives")
+    assert answered == "['other/flow', 'unit/odd', 'unit/pressure'] {b'notes': b''}"
+    assert computed == "4", "processes start"
+    assert [line.partition(":")[0] for line in without] == [
+        "a question without the location of an archive needs plantlog itself, and not only its package of archives",
+        "a file of plants needs plantlog itself, and not only its package of archives",
+    ]
     assert others == "[]", "it needs neither the database's driver nor what is optional"
 
 
@@ -126,5 +138,6 @@ async def test_notebook_runs(site: Site, made: Path, tmp_path: Path) -> None:
     assert "'disconnected'" in texts[2]
     assert "'percentile'" in texts[4] and "'good'" in texts[4]
     assert "41.19" in texts[5]
+    assert all(text in texts[6] for text in ("'gap begins'", "'disconnected'", "'valve opened'", "reference: "))
     pictures = [output["data"] for cell in cells for output in cell["outputs"] if "image/png" in output["data"]]
     assert len(pictures) == 2, texts

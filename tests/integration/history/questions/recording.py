@@ -18,7 +18,8 @@ from core.copy_stream import copy_stream
 from core.paths import State
 from core.samples import Samples
 from core.timestamps import microseconds
-from history.questions.ask import TimeRange, answer, ask
+from history.notebook import ask
+from history.questions.ask import TimeRange, answer
 from schema.question_files import questions
 from simulator.tags import SimTag
 from tests.database import Database

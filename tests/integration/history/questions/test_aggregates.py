@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from core.errors import OperationError
-from history.questions.ask import ask
+from history.notebook import ask
 from tests.command import run as plantlog
 from tests.integration.history.questions.recording import BAD, Recording, at
 from tests.sample_tables import NEXT_DAY, compress

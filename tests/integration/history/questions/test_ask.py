@@ -19,7 +19,7 @@ import pytest
 
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
-from history.questions.ask import ask
+from history.notebook import ask
 from schema.question_files import REFERENCE, questions
 from tests import docs
 from tests.command import CommandResult
@@ -236,11 +236,20 @@ def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
     table = asyncio.run(asked_in_an_event_loop())
     assert table.schema.field("stuck_from").type == pa.timestamp("us", "UTC")
     assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
-    options: dict[str, Any] = {"since": FROM, "until": TO, "state": State(state)}
+    options: dict[str, Any] = {"since": FROM, "until": TO, "state": str(state)}
     held = ask("setpoint_changes", hold=timedelta(microseconds=1), **options)
     assert held.schema.field("held_before").type == pa.duration("us")
-    with pytest.raises(OperationError, match="stuck_sensors has no option '--hole=1 s'; legal: --hold"):
-        ask("stuck_sensors", hole="1 s", **options)
+    wrong: tuple[tuple[str | None, dict[str, Any], str], ...] = (
+        ("stuck_sensors", {"hole": "1 s"}, "stuck_sensors has no option '--hole=1 s'; legal: --hold"),
+        (None, {}, "question: found None; legal: the name of a question"),
+        ("stuck_sensors", {"state": 3}, "state: found 3; legal: the state folder of an appliance"),
+        ("stuck_sensors", {"channels": [3]}, "channels: found 3; legal: a name"),
+        ("stuck_sensors", {"limits": "2GiB"}, "limits: found '2GiB'; legal: Limits"),
+        ("stuck_sensors", {"key": "plant.pem"}, "key: found 'plant.pem'; legal: no value for an appliance"),
+    )
+    for question, others, problem in wrong:
+        with pytest.raises(OperationError, match=problem):
+            ask(question, **{**options, **others})
 
 
 def test_answers_are_tables_of_sql(state: Path) -> None:

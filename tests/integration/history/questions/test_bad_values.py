@@ -13,7 +13,8 @@ from core.errors import OperationError, QueryError
 from dashboards.viewer.library import PanelQuestion
 from dashboards.viewer.macros import ChartRange
 from dashboards.viewer.reader import ReaderPool
-from history.questions.values import Cast, cast_by_duckdb, cast_by_postgresql, parse_values
+from history.questions.database_request import cast_by_postgresql
+from history.questions.values import Cast, cast_by_duckdb, parse_values
 from schema.question_files import REFERENCE, Parameter, questions
 from tests.command import run
 from tests.database import Database

@@ -20,7 +20,7 @@ from core.installation import ALL, installation_of
 from core.paths import State
 from history import notebook
 from history.archive.location import Location
-from history.archive_days.plants import Plants
+from history.archive_days.plants_file import plants_of
 from history.questions.ask import TimeRange, answer
 from history.seals.keys import load_signer, public_pem
 from history.sql.session import opened
@@ -101,7 +101,7 @@ def company(server: str, template: str, tmp_path_factory: pytest.TempPathFactory
 def ask(company: Company, name: str, patterns: Sequence[str], channels: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Rows of a question about plants. The state folder has no database."""
     options = {key: f"north/{text}" if key == "target" else text for key, text in OPTIONS.get(name, {}).items()}
-    plants = Plants.of_file(company.file, patterns)
+    plants = plants_of(company.file, patterns)
     table, _ = answer(
         State(company.file.parent / "none"), questions()[name], _RANGE, channels, options, ALL, LIMITS, plants=plants
     )
@@ -133,6 +133,11 @@ def test_answer_is_that_of_the_plant_with_its_database(company: Company, name: s
     assert expected
     found = without_plant(ask(company, name, ["north"]), "north")
     assert_same(found, archived(name, expected))
+    options: dict[str, Any] = {
+        **{"since": _RANGE.since, "until": _RANGE.until, "key": company.file.with_name("north.pem")},
+        **{"installation": installation_of(company.north.root), **OPTIONS.get(name, {})},
+    }
+    assert_same(notebook.ask(company.archive, name, **options).to_pylist(), archived(name, expected))
 
 
 @pytest.mark.slow
@@ -147,7 +152,7 @@ def test_several_plants_have_the_rows_of_each(company: Company) -> None:
 
 
 def rows_of(company: Company, query: str, *patterns: str) -> list[tuple[Any, ...]]:
-    archives = PlantArchives(Plants.of_file(company.file, patterns))
+    archives = PlantArchives(plants_of(company.file, patterns))
     with (
         opened(State(company.file.parent / "none"), LIMITS, archives=archives) as session,
         session.rows(query) as (_, rows),
@@ -208,10 +213,33 @@ def test_command_needs_no_appliance(company: Company, tmp_path: Path, monkeypatc
 
 def test_notebook_asks_plants(company: Company) -> None:
     since, until = at(3600), at(4800)
-    table = notebook.ask(
-        "stuck_sensors", since=since, until=until, plants=company.file, plant="south", state=State(Path("/none"))
-    )
+    table = notebook.ask(company.file, "stuck_sensors", since=since, until=until, plant="south")
     assert "south/boiler/stuck" in table["channel"].to_pylist()
+    for wrong, problem in (
+        ({"plant": "west"}, "no plant is west"),
+        ({"plant": 3}, "plant: found 3; legal: a name"),
+        ({"key": "north.pem"}, "key: found 'north.pem'; legal: no value for a file of plants"),
+        ({"channels": "north/none"}, r"no channel matches north/none \(.*; names begin with PLANT/\)"),
+    ):
+        with pytest.raises(notebook.ArchiveError, match=problem):
+            notebook.ask(company.file, "stuck_sensors", since=since, until=until, **wrong)
+
+
+def test_notebook_asks_an_archive_by_the_key_of_its_plant(company: Company) -> None:
+    options: dict[str, Any] = {"since": at(3600), "until": at(4800), "channels": "boiler/*"}
+    with pytest.raises(notebook.ArchiveError, match="installation: found none given"):
+        notebook.ask(company.archive, "stuck_sensors", **options)
+    options["installation"] = str(installation_of(company.south.root))
+    south = notebook.ask(str(company.archive), "stuck_sensors", key=company.file.with_name("south.pem"), **options)
+    assert "boiler/stuck" in south["channel"].to_pylist()
+    assert b"no key" not in south.schema.metadata[b"notes"]
+    unproven = notebook.ask(company.archive, "stuck_sensors", **options)
+    assert unproven.to_pylist() == south.to_pylist()
+    assert b"seals are compared with no key" in unproven.schema.metadata[b"notes"]
+    with pytest.raises(notebook.ArchiveError, match=f"{DAY}: WRONG KEY"):
+        notebook.ask(company.archive, "stuck_sensors", key=company.file.with_name("north.pem"), **options)
+    with pytest.raises(notebook.ArchiveError, match=r"no channel matches none \(\* matches any text\)"):
+        notebook.ask(company.archive, "stuck_sensors", **{**options, "channels": ["none"]})
 
 
 @pytest.fixture
@@ -252,7 +280,7 @@ def test_company_is_asked_on_a_cluster(
             assert rows
             assert len(submitted) > before, (name, plant)
         before = len(submitted)
-        table = notebook.ask("stuck_sensors", since=at(3600), until=at(4800), plants=there.file, plant="*")
+        table = notebook.ask(there.file, "stuck_sensors", since=at(3600), until=at(4800), plant="*")
         assert {"north/boiler/stuck", "south/boiler/stuck"} <= {*table["channel"].to_pylist()}
         assert len(submitted) > before
         before = len(submitted)
@@ -323,7 +351,7 @@ def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -
     changed = company.copied(tmp_path)
     [manifest] = changed.archive.glob(f"manifests/installation={installation_of(company.north.root)}/2026-03-10.json")
     manifest.unlink()
-    plants = Plants.of_file(changed.file, ["north"])
+    plants = plants_of(changed.file, ["north"])
     archives = PlantArchives(plants, at(0), at(4 * 86_400))
     assert list(archives.notes()) == [
         "plant north: gaps with the reason not_archived stand for 3 days of the interval: the archive has 2 days from "

@@ -100,4 +100,4 @@ class Opened:
                 return super().portions(channels, hours)
 
         monkeypatch.setattr(DayFiles, "opened", file)
-        monkeypatch.setattr("history.sql.sources.samples.DaySamples", Observed)
+        monkeypatch.setattr("history.sql.sources.database.DaySamples", Observed)

@@ -101,7 +101,7 @@ async def test_day_that_is_dropped_while_it_is_read_is_an_error(
             async for found in super().portions(*arguments):
                 yield found
 
-    monkeypatch.setattr("history.sql.sources.samples.DaySamples", DroppedBefore)
+    monkeypatch.setattr("history.sql.sources.database.DaySamples", DroppedBefore)
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
     assert "dropped while they were read" in await failure(plant, query)
     monkeypatch.undo()

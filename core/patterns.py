@@ -1,0 +1,17 @@
+"""Names with ``*``, which stands for any text; nothing else in them is special."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name is one of the patterns."""
+    return any(_expression(pattern).fullmatch(name) for pattern in patterns)
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
