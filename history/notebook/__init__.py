@@ -17,6 +17,8 @@ from uuid import UUID
 
 from core.errors import OperationError as ArchiveError
 from history.notebook.arguments import (
+    FIRST,
+    LAST,
     archived,
     channels_of,
     fault,
@@ -24,9 +26,10 @@ from history.notebook.arguments import (
     names_of,
     opened,
     opened_archive,
-    path_of,
+    plants_at,
     require_none,
     step_of,
+    time_of,
     times_of,
 )
 
@@ -63,6 +66,7 @@ def samples(
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
+    plant: str | Iterable[str] = (),
     installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
@@ -72,9 +76,10 @@ def samples(
 
     Its columns are ``channel_id``, ``time``, ``value``, ``status``, and ``name`` and ``unit`` as they were at the time.
 
-    ``location``: a folder or ``s3://BUCKET/PATH``. ``channels``: ids, or names as of each day, in which ``*`` stands
-    for any text; or one; None: all. Times are datetimes or in ISO 8601, in UTC where they have no zone; None: as far as
-    the archive reaches. ``installation``: its id, where the archive has several.
+    ``location``: a folder, ``s3://BUCKET/PATH``, or a file of plants (docs/archive.md), of which ``plant`` names some
+    (none: all): names of channels begin with the plant. ``channels``: ids, or names as of each day, in which ``*``
+    stands for any text; or one; None: all. Times are datetimes or in ISO 8601, in UTC where they have no zone; None: as
+    far as the archive reaches. ``installation``: its id, where the archive has several.
 
     Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
     ``verify``: each day is first compared with its seal as a whole, which reads all of it, and the seals of all
@@ -83,7 +88,7 @@ def samples(
 
     Raises ArchiveError, also if nothing is archived there.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     return archive.samples(channels_of(channels), since, until)
 
 
@@ -94,6 +99,7 @@ def series(
     end: datetime | str | None = None,
     *,
     step: timedelta | str | None = None,
+    plant: str | Iterable[str] = (),
     installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
@@ -108,7 +114,7 @@ def series(
     ``step``: a timedelta or a text such as ``"1m"``; None: that of at most 1,001 buckets. The other parameters are
     those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     width = length_of("step", step) or step_of(*archived(archive, since, until))
     return archive.series(channels_of(channels), since, until, width // timedelta(microseconds=1))
 
@@ -119,6 +125,7 @@ def gaps(
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
+    plant: str | Iterable[str] = (),
     installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
@@ -130,7 +137,7 @@ def gaps(
     ``backfilled``. A gap of a whole source is one of each of its channels; one that was open lasts until the end of the
     last archived day. The parameters are those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key)
+    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     return archive.gaps(channels_of(channels), since, until)
 
 
@@ -168,17 +175,15 @@ def ask(
         location, question = None, location if isinstance(location, str) else None
     if not isinstance(question, str):
         raise fault("question", question, "the name of a question: ask('/srv/archive', 'stuck_sensors', …)")
-    from history.notebook.questions import answered, listed_plants, plant_of  # noqa: PLC0415
+    from history.notebook.questions import answered, plant_of  # noqa: PLC0415
 
-    plants = None
-    if location is not None and Path(path := path_of("location", location)).is_file():
-        require_none("a file of plants", installation=installation, s3=s3, key=key, state=state)
-        plants = listed_plants(path, names_of("plant", plant))
-    elif location is not None:
-        require_none("an archive", plant=plant or None, state=state)
-        plants = plant_of(opened_archive(location, installation, s3), key)
-    else:
+    if location is None:
         require_none("an appliance", plant=plant or None, s3=s3, key=key)
+        plants = None
+    else:
+        require_none("an archive", state=state)
+        plants = plants_at(location, plant, installation=installation, s3=s3, key=key)
+        plants = plants or plant_of(opened_archive(location, installation, s3), key)
     chosen = names_of("channels", channels)
     return answered(plants, question, (since, until), chosen, options, installation, state, limits)
 
@@ -194,6 +199,7 @@ def aggregates(
     in_state: float = 1,
     fraction: float = 0.5,
     per: timedelta | str | None = None,
+    plant: str | Iterable[str] = (),
     installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
@@ -210,7 +216,7 @@ def aggregates(
     """
     from history.notebook.questions import historian  # noqa: PLC0415
 
-    archive, *interval = opened(location, start, end, installation, s3, verify, key)
+    archive, *interval = opened(location, start, end, installation, s3, verify, key, plant)
     options = {"aggregate": names_of("aggregate", aggregate), "in_state": in_state, "fraction": fraction}
     lengths = {"step": length_of("step", step), "per": length_of("per", per)}
     return historian(archive, "aggregates", channels, interval, {**options, **lengths, **configuration}, key)
@@ -224,6 +230,7 @@ def interpolated(
     *,
     step: timedelta | str | None = None,
     times: Iterable[datetime | str] | None = None,
+    plant: str | Iterable[str] = (),
     installation: str | UUID | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
@@ -244,7 +251,7 @@ def interpolated(
             raise ArchiveError("times: legal: at least one, without start, end and step")
         start, end = moments[0], moments[-1] + timedelta(microseconds=1)
         configuration["times"] = moments
-    archive, *interval = opened(location, start, end, installation, s3, verify, key)
+    archive, *interval = opened(location, start, end, installation, s3, verify, key, plant)
     configuration["step"] = length_of("step", step)
     return historian(archive, "interpolated", channels, interval, configuration, key)
 
@@ -267,8 +274,9 @@ def plot(
     """
     from history.notebook.curves import drawing  # noqa: PLC0415
 
-    archive, since, until = opened(location, start, end, installation, s3, False, None)
-    return drawing(archive, channels_of(channels), answer, *archived(archive, since, until)).figure()
+    archive = opened_archive(location, installation, s3)
+    since, until = archived(archive, time_of("start", start, FIRST), time_of("end", end, LAST))
+    return drawing(archive, channels_of(channels), answer, since, until).figure()
 
 
 def polars(location: str | Path, *arguments: Any, **options: Any) -> Any:

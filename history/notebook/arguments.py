@@ -16,7 +16,9 @@ from core.timestamps import begin
 
 if TYPE_CHECKING:
     from history.archive.location import S3Options
+    from history.archive_days.plants import Plants
     from history.notebook.archive import Archive
+    from history.notebook.several import SeveralArchives
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _POINTS = 1000  # of a curve
@@ -53,10 +55,18 @@ def opened(
     s3: S3Options | None,
     verify: bool,
     key: object,
-) -> tuple[Archive, datetime, datetime]:
-    """The archive, and start and end (UTC); with ``verify``, as sealed."""
-    archive = opened_archive(location, installation, s3)
+    plant: object = (),
+) -> tuple[Archive | SeveralArchives, datetime, datetime]:
+    """The archive, or those of a file of plants, and start and end (UTC); with ``verify``, as sealed."""
     since, until = time_of("start", start, FIRST), time_of("end", end, LAST)
+    if (listed := plants_at(location, plant, installation=installation, s3=s3, key=key)) is not None:
+        from history.notebook.several import SeveralArchives  # noqa: PLC0415
+
+        for of, day, problems in listed.verify() if verify else ():
+            if problems:
+                raise OperationError(f"archive {location}: {of.label}{day or 'chain of seals'}: {'; '.join(problems)}")
+        return SeveralArchives(listed), since, until
+    archive = opened_archive(location, installation, s3)
     anchors = None if key is None else keys_of(key)
     if verify:
         if anchors is None:
@@ -67,6 +77,21 @@ def opened(
             if problems := archive.verify(day, anchors):
                 raise OperationError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
     return archive, since, until
+
+
+def plants_at(location: object, names: object, **others: object) -> Plants | None:
+    """The plants of a file at a location that have one of some names (none: all); None: it is no file.
+
+    ``others``: arguments that such a file has itself. Raises OperationError.
+    """
+    path = path_of("location", location)
+    if not Path(path).is_file():
+        require_none("an archive that no file of plants lists", plant=names or None)
+        return None
+    require_none("a file of plants", **others)
+    from history.notebook.questions import listed_plants  # noqa: PLC0415
+
+    return listed_plants(path, names_of("plant", names))
 
 
 def keys_of(key: object) -> list[str]:
@@ -110,7 +135,7 @@ def names_of(name: str, value: object) -> list[str]:
     return [str(each) for each in names]
 
 
-def archived(archive: Archive, since: datetime, until: datetime) -> tuple[datetime, datetime]:
+def archived(archive: Archive | SeveralArchives, since: datetime, until: datetime) -> tuple[datetime, datetime]:
     """The part of an interval from the first to the last archived day of it."""
     days = archive.days_between(since, until)
     if not days:

@@ -14,6 +14,7 @@ from core.paths import State
 from history.archive_days.plants import Plant, Plants
 from history.notebook.archive import Archive
 from history.notebook.arguments import archived, channels_of, fault, keys_of, path_of
+from history.notebook.several import SeveralArchives
 from history.questions.ask import LIMITS, TimeRange, answer, find_question, parse_options
 from history.sql.sources.execution import Limits
 
@@ -66,7 +67,7 @@ def answered(
 
 
 def historian(
-    archive: Archive,
+    archive: Archive | SeveralArchives,
     question: str,
     channels: object,
     interval: Sequence[datetime],
@@ -76,16 +77,21 @@ def historian(
     """The answer to a question of historians. ``interval``: of what is archived of it; but for ``times``."""
     chosen = list(_names(archive, channels_of(channels), interval))
     bounds = (None, None) if "times" in options else archived(archive, *interval)
-    return answered(plant_of(archive, key), question, bounds, [] if chosen == ["*"] else chosen, options)
+    plants = archive.plants if isinstance(archive, SeveralArchives) else plant_of(archive, key)
+    return answered(plants, question, bounds, [] if chosen == ["*"] else chosen, options)
 
 
-def _names(archive: Archive, channels: Iterable[int | str], interval: Sequence[datetime]) -> Iterator[str]:
+def _names(
+    archive: Archive | SeveralArchives, channels: Iterable[int | str], interval: Sequence[datetime]
+) -> Iterator[str]:
     """Names of channels, of ids as on the last day of an interval that has them. Raises OperationError."""
     names = dict[int, str]()
     for channel in channels:
         if isinstance(channel, str):
             yield channel
             continue
+        if isinstance(archive, SeveralArchives):
+            raise fault("channels", channel, "names: ids of plants may be the same")
         if not names:
             for day in archive.days_between(*interval):
                 rows = archive.channels(day)

@@ -320,6 +320,34 @@ FROM chart_gaps($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS g
 JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = g.channel_id
 ORDER BY c.name, g.from_time;
 
+-- name: select_samples_between
+-- Samples of channels $1 (patterns) with $2 <= time < $3, by day, channel and time.
+SELECT s.channel_id, s.time, s.value, (s.status::BIGINT & 4294967295)::UINTEGER AS status, s.name, s.unit
+FROM stored_samples AS s
+WHERE s.channel_id IN channel_ids($1::TEXT[]) AND s.time >= $2::TIMESTAMPTZ AND s.time < $3::TIMESTAMPTZ
+ORDER BY s.time::DATE, s.channel_id, s.time;
+
+-- name: select_series_between
+-- Curves of channels $1 (patterns) with $2 <= time < $3, in buckets of $4 µs.
+SELECT s.channel_id, s.name, s.unit, make_timestamptz(epoch_us(s.time) // $4::BIGINT * $4::BIGINT) AS time,
+       min(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS min,
+       avg(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS avg,
+       max(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS max,
+       count(*) AS n,
+       count(*) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS n_good
+FROM stored_samples AS s
+WHERE s.channel_id IN channel_ids($1::TEXT[]) AND s.time >= $2::TIMESTAMPTZ AND s.time < $3::TIMESTAMPTZ
+GROUP BY ALL
+ORDER BY s.channel_id, time;
+
+-- name: select_gaps_between
+-- Gaps of channels $1 (patterns) that overlap $2 <= time < $3, by channel and time.
+SELECT g.channel_id, c.name, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at IS NOT NULL AS backfilled
+FROM gaps_of($1::TEXT[]) AS g
+JOIN channel AS c ON c.id = g.channel_id
+WHERE g.from_time < $3::TIMESTAMPTZ AND g.to_time > $2::TIMESTAMPTZ
+ORDER BY g.channel_id, g.from_time;
+
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The
 -- joins of the questions stay as they are written: what is on the right is kept in memory.

@@ -225,6 +225,33 @@ def test_notebook_asks_plants(company: Company) -> None:
             notebook.ask(company.file, "stuck_sensors", since=since, until=until, **wrong)
 
 
+def test_notebook_reads_plants_as_the_archive_of_each(company: Company) -> None:
+    since, until = at(3600), at(3700)
+    options = {"installation": str(installation_of(company.south.root))}
+    functions: tuple[Any, ...] = (notebook.samples, notebook.gaps, partial(notebook.series, step="20s"))
+    for read in functions:
+        own = read(company.archive, "boiler/*", since, until, **options).to_pylist()
+        plants = read(company.file, "south/boiler/*", since, until, plant="*").to_pylist()
+        assert own
+        ids = (sorted({row["channel_id"] for row in rows}) for rows in (plants, own))
+        moved = dict(zip(*ids, strict=True))
+        rows = [{**without_plant(row, "south"), "channel_id": moved[row["channel_id"]]} for row in plants]
+        assert_same(rows, own)
+    table = notebook.samples(company.file, "*/boiler/stuck", since, until)
+    assert {*table["name"].to_pylist()} == {"north/boiler/stuck", "south/boiler/stuck"}
+    table = notebook.samples(company.file, "*/boiler/stuck", since, until, plant="north")
+    assert {*table["name"].to_pylist()} == {"north/boiler/stuck"}
+    table = notebook.aggregates(company.file, "south/boiler/stuck", since, until, verify=True)
+    assert table["channel"].to_pylist() == ["south/boiler/stuck"]
+    wrong: tuple[tuple[Any, str], ...] = (
+        ("none", "no channel matches none"),
+        (3, "channels: found 3; legal: a name"),
+    )
+    for channels, problem in wrong:
+        with pytest.raises(notebook.ArchiveError, match=problem):
+            notebook.samples(company.file, channels, since, until)
+
+
 def test_notebook_asks_an_archive_by_the_key_of_its_plant(company: Company) -> None:
     options: dict[str, Any] = {"since": at(3600), "until": at(4800), "channels": "boiler/*"}
     with pytest.raises(notebook.ArchiveError, match="installation: found none given"):

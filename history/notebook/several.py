@@ -1,0 +1,59 @@
+"""Archives of several plants under one location, read as Arrow tables as ``Archive`` reads that of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from core.errors import OperationError
+from core.paths import State
+from core.patterns import matches
+from core.timestamps import begin
+from history.archive_days.plants import Plants
+from history.notebook.archive import GAPS, SAMPLES
+from history.notebook.arguments import FIRST, LAST, names_of
+from history.questions.ask import LIMITS
+from history.sql.sources.plants import PlantArchives
+from schema.queries import load
+
+
+class SeveralArchives:
+    """The archived days of several plants. Each method is that of ``Archive``, of channels by their names only."""
+
+    def __init__(self, plants: Plants) -> None:
+        self.plants = plants
+        self.location = plants.location
+
+    def days_between(self, since: datetime, until: datetime) -> list[date]:
+        """Days that a plant has samples of, of an interval."""
+        days = {day for plant in self.plants.plants for day in self.plants.days(plant)}
+        return sorted(day for day in days if begin(day) < until and begin(day, 24) > since)
+
+    def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
+        """An Arrow table of samples."""
+        return self._read("select_samples_between", channels, since, until).cast(SAMPLES)
+
+    def series(self, channels: Iterable[int | str], since: datetime, until: datetime, step: int) -> Any:
+        """An Arrow table of curves."""
+        return self._read("select_series_between", channels, since, until, step)
+
+    def gaps(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
+        """An Arrow table of gaps, also of days that are not archived."""
+        return self._read("select_gaps_between", channels, since, until).cast(GAPS)
+
+    def _read(self, query: str, channels: Iterable[int | str], since: datetime, until: datetime, *others: int) -> Any:
+        names = names_of("channels", channels)
+        bounds = None if since == FIRST else since, None if until == LAST else until
+        archives = PlantArchives(self.plants, *bounds)
+        known = [row["name"] for row in archives.channels]
+        if unknown := [name for name in names if name != "*" and not any(matches(one, [name]) for one in known)]:
+            raise OperationError(
+                f"archive {self.location.name}: no channel matches {', '.join(unknown)} (* matches any text; names "
+                "begin with PLANT/)"
+            )
+        from history.sql.session import opened  # noqa: PLC0415 (it imports DuckDB)
+
+        with opened(State(Path()), LIMITS, archives=archives) as session:
+            return session.table(load("duckdb")[query], [names, since, until, *others])
