@@ -4,7 +4,8 @@
 -- on each side, twice that for spreads. A level has changed if a line with a step fits them better than a line, a slope
 -- if a line with a kink does; a spread, if the means scatter more or less about their neighbours. The score is how
 -- large the change is in spreads of noise, also of noise that wanders or swings: never negative, 6 is rare by chance.
--- Single spikes are no change, nor is a steady drift.
+-- Single spikes are no change, nor is a steady drift. Where a channel changes more than four times in the interval,
+-- as a machine in cycles does, that is its habit: only a change that is larger than these is listed.
 --
 -- changed_at is where the first mean after the change begins. "before" and "after" are those of one width: mean, slope
 -- in an hour, or standard deviation about a line; size is "after" minus "before", so positive: it rose. Channels with

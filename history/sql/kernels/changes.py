@@ -5,13 +5,15 @@ points, Bernoulli 24 (2018); Messer et al., A multiple filter test for the detec
 Applied Statistics 8 (2014). Steps and kinks are tested against a line: Baranowski, Chen and Fryzlewicz,
 Narrowest-over-threshold detection of multiple change points, JRSS B 81 (2019). The noise is that of an autoregression
 by robust spreads of differences: Chakar et al., A robust approach for estimating change-points in the mean of an
-AR(1) process, Bernoulli 23 (2017); and no less than the median of the sums themselves, for noise of another kind.
+AR(1) process, Bernoulli 23 (2017); and no less than what the sums themselves are in most windows, for noise of another
+kind and for channels that change again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +41,8 @@ _MIN_SIDE = 8  # buckets on each side
 _SIDES = (32, 16, 8)  # of the buckets of a channel: how many are on each side
 _TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
 _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
+_HABIT = 4  # changes of a channel in the interval: where it has more, they are what it usually does
+
 _MEDIAN = 0.6745  # of |z|
 _MAX_AUTOCORRELATION = 0.97  # most that values may depend on those before, to tell noise from changes
 _WHITE_ROUGHNESS = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
@@ -148,7 +152,10 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
         louder = np.maximum(_loudest(rough, side) * n / (_ROUGHNESS_FACTOR * rough[:, -1:]), 1.0) ** 2
         sizes = np.abs(step), np.abs(kink)
         noise = deviation * np.max([_correlated(one, depends) for one in weights], axis=0)
-        usual = np.maximum.reduce([noise, floor, np.max([np.median(size, axis=1) for size in sizes], axis=0) / _MEDIAN])
+        # Few changes are in few windows. What is large in more of them is what the channel does.
+        calm = max(1 - _HABIT * 2 * side / n, 0.5)
+        habit = np.quantile(sizes, calm, axis=2).max(axis=0) / NormalDist().inv_cdf((1 + calm) / 2)
+        usual = np.maximum.reduce([noise, floor, habit])
         if side <= n // 16:  # wider windows are often half of all: changes are in too many
             floor = usual
         for kind, size in zip((_LEVEL, _SLOPE), sizes, strict=True):

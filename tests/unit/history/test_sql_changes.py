@@ -100,6 +100,22 @@ def test_steps_of_what_wanders_are_found_if_they_are_sudden() -> None:
     assert len(rows) <= 120, rows
 
 
+@pytest.mark.parametrize("many", [2, 4, 8, 20])
+def test_changes_of_a_channel_that_always_changes_are_its_habit(many: int) -> None:
+    """Four changes in an interval are listed, eight are not, but for one that is far larger."""
+    values, random = noise(8, 40), np.random.default_rng(5)
+    for channel in range(len(values)):
+        places = np.sort(random.choice(np.arange(10, _N - 10), many, replace=False))
+        values[channel] += 30 * (np.searchsorted(places, _PLACES, side="right") % 2)
+    rows, _ = changes(values)
+    if many <= 4:
+        assert len(rows) >= 0.9 * many * len(values)
+    else:
+        assert len(rows) <= 0.05 * many * len(values)
+    rows, _ = changes(values + 150 * (_PLACES >= AT))
+    assert len({channel for channel, at, kind in rows if kind == 0 and abs(at - AT) <= 1}) >= 24
+
+
 def test_what_is_no_change() -> None:
     calm = noise(6, 5)
     calm[0, 100] += 1000  # a spike
