@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,7 +14,7 @@ import pytest
 from core.timestamps import begin
 from tests.docs import blocks
 from tests.integration.history.archive_site import Site
-from tests.integration.history.sealed_plant import DAY
+from tests.integration.history.sealed_plant import DAY, public_key
 
 _PLACE = "/srv/archive"
 
@@ -63,8 +64,10 @@ async def test_duckdb_reads_what_was_stored(site: Site) -> None:
         assert first[1:] == (begin(DAY, 5), 40.0, 40.59, pytest.approx(40.295))
 
 
-async def test_polars_reads_what_was_stored(site: Site) -> None:
+async def test_polars_reads_what_was_stored(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = await expected(site)
+    public_key(site.plant, tmp_path / "plant.pem")
+    monkeypatch.chdir(tmp_path)
     own, script = documented("python", site)
     names: dict[str, Any] = {}
     exec(script, names)
@@ -72,6 +75,7 @@ async def test_polars_reads_what_was_stored(site: Site) -> None:
     assert rows_of(samples.to_arrow()) == stored
     exec(own, names)
     assert (names["table"].num_rows, names["frame"].height) == (120, 240)
+    assert names["stuck"].column_names[:2] == ["channel", "stuck_from"]
 
 
 async def test_clickhouse_reads_what_was_stored(site: Site) -> None:
