@@ -111,6 +111,9 @@ class Library:
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
     def dashboard(self, uid: str) -> Dashboard:
         """One dashboard. Raises QueryError."""
         if uid not in self._by_uid:

@@ -32,16 +32,16 @@ class File:
     compressed: bytes
     tag: str
 
-    def answer(self, request: web.Request) -> web.Response:
-        """The file, or 304 Not Modified."""
+    def answer(self, request: web.Request, status: int = 200) -> web.Response:
+        """The file, or 304 Not Modified instead of 200."""
         headers = {"ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if self.tag in request.headers.get("If-None-Match", ""):
+        if status == 200 and self.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
         headers["Content-Type"] = self.kind
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
-            return web.Response(body=self.compressed, headers=headers)
-        return web.Response(body=self.body, headers=headers)
+            return web.Response(status=status, body=self.compressed, headers=headers)
+        return web.Response(status=status, body=self.body, headers=headers)
 
 
 def files() -> dict[str, File]:

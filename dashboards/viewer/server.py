@@ -35,8 +35,9 @@ class Viewer:
         self._files = page.files()
 
     async def open(self, request: web.Request) -> web.StreamResponse:
-        """The page, for any dashboard."""
-        return self._files["index.html"].answer(request)
+        """The page, for any dashboard; with status 404 for one that there is not, which the page says."""
+        uid = request.match_info.get("uid")
+        return self._files["index.html"].answer(request, 200 if uid is None or uid in self._library else 404)
 
     async def login_page(self, request: web.Request) -> web.StreamResponse:
         """The login page."""

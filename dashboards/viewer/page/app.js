@@ -6,7 +6,7 @@ import { heading, laidOut } from "./grid.js";
 import { Panel } from "./panel.js";
 import { picker } from "./picker.js";
 import { address, read } from "./state.js";
-import { duration, resolve, rezoned, zone } from "./time.js";
+import { duration, problemOf, resolve, rezoned, zone } from "./time.js";
 import { tip } from "./tip.js";
 import { Variables } from "./variables.js";
 
@@ -15,9 +15,10 @@ const at = (id) => document.getElementById(id);
 class Page {
   constructor(definition, given) {
     this.definition = definition;
+    const [from, to] = [given.from || definition.time.from, given.to || definition.time.to];
+    this.problem = problemOf(from, to);
     this.state = {
-      from: given.from || definition.time.from,
-      to: given.to || definition.time.to,
+      ...(this.problem ? definition.time : { from, to }),
       refresh: given.refresh || definition.refresh || "off",
       marks: given.marks, // of the row that led here: FROM-TO, in ms
     };
@@ -57,12 +58,16 @@ class Page {
     at("title").textContent = this.definition.title.replace(/^\d+ /, "");
     document.title = `${this.definition.title.replace(/^\d+ /, "")} – plantlog`;
     await this.variables.load(this.question());
-    say(this.variables.problems.join(" "));
+    this.complain();
     this.drawPicker();
     this.layOut();
     this.remember(true);
     await this.annotate();
     this.tick();
+  }
+
+  complain() {
+    say([this.problem, ...this.variables.problems].filter(Boolean).join(" "));
   }
 
   layOut() {
@@ -116,12 +121,18 @@ class Page {
     tip.hide();
     this.drawPicker();
     this.remember();
-    if ("from" in change) this.refresh();
+    if ("from" in change) {
+      this.problem = "";
+      this.complain();
+      this.refresh();
+    }
     this.tick();
   }
 
   variableChanged(name) {
-    say("");
+    this.problem = "";
+    this.variables.problems = [];
+    this.complain();
     this.state.marks = []; // of another channel
     this.remember();
     this.resolved = null;

@@ -16,13 +16,14 @@ export const RANGES = [
   ["now-90d", "Last 90 days"],
 ];
 
-export function moment(text, now, roundUp = false) {
+const LEGAL = "now, now-6h, now-1d/d, 2026-03-09T10:00:00Z and the like, or milliseconds since 1970";
+const LAST = Date.UTC(9999, 11, 31, 23, 59, 59); // moment that the server knows
+
+// NaN: the text is no time.
+function moment(text, now, roundUp = false) {
   if (/^\d+$/.test(text)) return Number(text);
   const relative = /^now(?:([+-])(\d+)([smhdw]))?(\/d)?$/.exec(text);
-  if (!relative) {
-    const parsed = Date.parse(text);
-    return Number.isNaN(parsed) ? now : parsed;
-  }
+  if (!relative) return /^\d{4}-\d\d/.test(text) ? Date.parse(text) : Number.NaN; // it guesses others
   let at = now;
   if (relative[1]) at += (relative[1] === "-" ? -1 : 1) * Number(relative[2]) * UNITS[relative[3]];
   if (relative[4]) {
@@ -34,6 +35,16 @@ export function moment(text, now, roundUp = false) {
 
 function midnight(ms) {
   return unstamp(`${stamp(ms).slice(0, 10)}T00:00:00`);
+}
+
+// What is wrong with a time range; empty: nothing.
+export function problemOf(from, to) {
+  const now = Date.now();
+  const bounds = { from: moment(from, now), to: moment(to, now, true) };
+  for (const [name, text] of Object.entries({ from, to })) {
+    if (!(bounds[name] >= 0 && bounds[name] <= LAST)) return `Found ${name}=${text}; legal: ${LEGAL}.`;
+  }
+  return bounds.from < bounds.to ? "" : `Found from=${from} and to=${to}; legal: from is before to.`;
 }
 
 export function resolve(from, to) {

@@ -278,6 +278,34 @@ async def test_link_shows_what_it_names_or_says_that_there_is_none(
     assert look.wrong == []
 
 
+_TIMES = "now, now-6h, now-1d/d, 2026-03-09T10:00:00Z and the like, or milliseconds since 1970."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("since", "until", "problem"),
+    [
+        ("abc", "now", f"from=abc; legal: {_TIMES}"),
+        ("now-1h", "tomorrow 5", f"to=tomorrow 5; legal: {_TIMES}"),
+        ("99999999999999999", "now", f"from=99999999999999999; legal: {_TIMES}"),
+        ("now", "now-1h", "from=now and to=now-1h; legal: from is before to."),
+    ],
+)
+async def test_wrong_times_are_told_and_the_default_range_is_shown(
+    browser: Browser, page: str, since: str, until: str, problem: str
+) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-unit", since, until, unit="none")
+    said = await look.page.locator("#problem").inner_text()
+    assert said == f"Found {problem} {_NOT_THERE.format('Unit', 'none')}"
+    usual = Library().dashboard("plantlog-unit").content["time"]
+    assert f"from={usual['from']}&to={usual['to']}" in look.page.url
+    await look.page.locator("#range").click()
+    await look.page.get_by_text("Last 24 hours", exact=True).click()
+    assert await look.page.locator("#problem").inner_text() == _NOT_THERE.format("Unit", "none")
+    assert look.wrong == []
+
+
 @pytest.mark.slow
 async def test_problem_of_a_link_ends_with_a_choice(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)

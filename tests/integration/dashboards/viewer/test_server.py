@@ -112,6 +112,16 @@ async def test_unchanged_file_is_not_sent_again(page: str, session: aiohttp.Clie
         assert response.status == 304
 
 
+async def test_page_of_a_dashboard_that_there_is_not_is_not_found(page: str, session: aiohttp.ClientSession) -> None:
+    async with session.get(f"{page}/") as response:
+        found, tag = await response.text(), response.headers["ETag"]
+    for path, status in (("plantlog-unit", 200), ("plantlog-unit/unit", 200), ("nosuch", 404), ("nosuch/unit", 404)):
+        async with session.get(f"{page}/d/{path}") as response:
+            assert (response.status, await response.text()) == (status, found), path
+    async with session.get(f"{page}/d/nosuch", headers={"If-None-Match": tag}) as response:
+        assert response.status == 404, "the page of another dashboard is not its own"
+
+
 async def test_no_response_contains_sql(page: str, session: aiohttp.ClientSession) -> None:
     async with session.get(f"{page}/api/dashboards") as response:
         known = await response.json()
