@@ -107,7 +107,7 @@ def _only_in_plantlog(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise OperationError(f"{what} needs plantlog itself, and not only its package of archives: {error}") from error
+        raise OperationError(f"{what} needs plantlog itself, and not only its package of archives") from error
 
 
 def _state(state: object) -> State:
