@@ -168,10 +168,8 @@ class Session:
         """Time that work may take, and its errors. ``ends_at``: as of :meth:`execute`."""
         self._failures.clear()
         self._ends_at = time.monotonic() + self._limits.seconds if ends_at is None else ends_at
-        try:
+        with _errors(self._limits, self._failures):
             yield
-        except duckdb.Error as error:
-            raise self._problem(error) from error
 
     def _fetched(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
         while rows := self._work(cursor.fetchmany, _FETCHED):
@@ -222,14 +220,20 @@ class Session:
         self._cancel()
         wait([done], _END_SECONDS)
 
-    def _problem(self, error: Any) -> PlantlogError:
-        for failure in self._failures:
+
+@contextmanager
+def _errors(limits: Limits, failures: Sequence[BaseException]) -> Iterator[None]:
+    """Errors of DuckDB as ours. ``failures``: of what it called meanwhile; they say more."""
+    try:
+        yield
+    except duckdb.Error as error:
+        for failure in failures:
             if isinstance(failure, PlantlogError):
-                return failure
+                raise failure from error
         if isinstance(error, duckdb.OutOfMemoryException):
-            memory = self._limits.memory
-            return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
-        return OperationError(str(error))
+            text = f"the query needs more than {limits.memory} of memory: {limits.advice('--memory')}"
+            raise OutOfMemoryError(text) from error
+        raise OperationError(str(error)) from error
 
 
 def _durations(intervals: Any) -> Any:
@@ -270,22 +274,19 @@ def opened(
     """
     queries = load("duckdb")
     failures, plants = list[BaseException](), list[Any]()  # what ended a query; the plant's tables, once they are made
-    with ExitStack() as stack:
+    with _errors(limits, failures), ExitStack() as stack:
         sources = stack.enter_context(ExitStack())  # ends when DuckDB reads no more
         if executor is not None:
             sources.callback(executor.shutdown, wait=False, cancel_futures=True)
         folder = stack.enter_context(_temporary_files())
-        try:
-            connection = duckdb.connect(
-                config={
-                    "memory_limit": limits.memory,
-                    "threads": limits.threads,
-                    "temp_directory": str(folder),
-                    "max_temp_directory_size": _TEMPORARY,
-                }
-            )
-        except duckdb.Error as error:
-            raise OperationError(f"--memory, --threads: {error}") from error
+        connection = duckdb.connect(
+            config={
+                "memory_limit": limits.memory,
+                "threads": limits.threads,
+                "temp_directory": str(folder),
+                "max_temp_directory_size": _TEMPORARY,
+            }
+        )
         stack.callback(_close, connection)
 
         def read() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -35,6 +36,8 @@ Result = TypeVar("Result")
 THREADS = 2  # of this process, that read an archive or compute
 _IMPORTED = ("pyarrow.compute", "history.sql.sources.portion")  # before the fork: together they take 0.6 s of CPU
 _ROOT = Path(__file__).parents[__name__.count(".")]  # of imports: the checkout, or where the package of archives is
+_SIZE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B\s*", re.IGNORECASE)
+_SIZES = 8 * 10**6, 1024 * 10**12  # bytes: with 2 MiB DuckDB counts no rows
 # Memory is kept for the next arrays: to get it from the kernel takes a fifth of the CPU.
 _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -48,7 +51,7 @@ _MEMORY = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Memory and processors that a query may take."""
+    """Memory and processors that a query may take. Raises OperationError for a memory that is none."""
 
     memory: str  # such as 2GiB
     threads: int
@@ -58,6 +61,15 @@ class Limits:
     )
     are_options: bool = True  # of a command
     stop: Future[None] = field(default_factory=Future)  # done: nobody waits for the answer any more
+
+    def __post_init__(self) -> None:
+        match = _SIZE.fullmatch(self.memory)
+        size = 0.0
+        if match is not None:
+            size = float(match[1]) * (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2].upper()))
+        if not _SIZES[0] <= size <= _SIZES[1]:
+            legal = "a size from 8MB to 1024TB, such as 500MB or 2GB"
+            raise OperationError(f"--memory: found {self.memory!r}; legal: {legal}")
 
     def advice(self, option: str) -> str:
         """Advice on what to do where a limit does not suffice."""

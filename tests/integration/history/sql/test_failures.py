@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from core.errors import OperationError
+from history.questions.ask import find_question
+from history.sql.session import opened
 from history.sql.sources.execution import Limits
 from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY
@@ -51,7 +55,18 @@ async def test_query_beyond_its_limits_says_how_to_narrow_it(plant: Maintained) 
     assert "took longer than 0.5 s: narrow" in await failure(plant, many, limits=Limits("1GiB", 2, 0.5))
     large = "SELECT list(md5(i::text)) FROM range(10000000) AS t (i)"
     assert "needs more than 50MiB of memory: narrow" in await failure(plant, large, limits=Limits("50MiB", 2, 120))
-    assert "--memory" in await failure(plant, "SELECT 1", limits=Limits("much", 2, 120))
+
+
+async def test_question_whose_session_can_not_begin_in_its_memory_says_so(plant: Maintained) -> None:
+    limits = Limits("8MB", 2, 60)
+    object.__setattr__(limits, "memory", "8KiB")  # less than is legal: how much more takes how much is DuckDB's affair
+
+    def begin() -> None:
+        with opened(plant.site.plant.state, limits, question=find_question("timeline")):
+            pass
+
+    with pytest.raises(OperationError, match=r"needs more than 8KiB of memory: narrow .*, or raise --memory$"):
+        await asyncio.to_thread(begin)
 
 
 async def test_query_that_waits_for_the_database_is_ended_in_time(plant: Maintained) -> None:
