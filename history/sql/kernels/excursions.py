@@ -5,6 +5,7 @@ To have DuckDB compare bins with what is usual takes 200 ns of CPU a sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from history.sql.kernels.reference import (
     deviations,
     reach,
     smallest,
+    smooth_deviations,
     smoothed,
     usual,
     widest,
@@ -100,23 +102,34 @@ class Excursions:
             return SHORT_REFERENCE, []
         spikes = value - smoothed(value)
         distance = float(time[before][-1] - time[before][0]) / (before.stop - before.start - 1)
-        scales = [_Scale(0, 1, distance, spikes[before], time[inside], spikes[inside]), *self._of_means(time, value)]
+        scales = [
+            _Scale(0, 1, distance, spikes[before], time[inside], spikes[inside]),
+            *self._of_means(time, value, distance),
+        ]
         limits = [usual(scale.reference, self._positions(scale.every), scale.width) for scale in scales]
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
         floor = smallest(float(value[before].mean()), self.spans.get(channel))
         far = [_far(scale, limit, floor) for scale, (limit, _) in zip(scales, limits, strict=True)]
         return max(verdicts, default=SHORT_REFERENCE), far
 
-    def _of_means(self, time: Int64s, value: Float64s) -> Iterator[_Scale]:
+    def _of_means(self, time: Int64s, value: Float64s, distance: float) -> Iterator[_Scale]:
         """Deviations of single means, and if the reference suffices, of long ones, from their medians there."""
-        begins, mean = _means(time, value, (time - self.within[0]) // self.short)
+        bins = (time - self.within[0]) // self.short
+        whole = slice(*np.searchsorted(bins, self._whole_bins(time, distance)).tolist())
+        begins, mean = _means(time[whole], value[whole], bins[whole])
         before, inside = (slice(*np.searchsorted(begins, of).tolist()) for of in (self.reference, self.within))
         longest = widest(before.stop - before.start, self.long // self.short)
         for number, width in ((1, 1), (2, longest)) if longest > 1 else ((1, 1),):
-            off = deviations(smoothed(mean) if width > 1 else mean, width)
+            off = (smooth_deviations if width > 1 else deviations)(mean, width)
             reference = off[before.start + reach(width) - width : before.stop - width + 1]
+            reference = reference[~np.isnan(reference)]
             middle = float(np.median(reference)) if len(reference) else 0.0
             yield _Scale(number, width, self.short, reference - middle, begins[inside], off[inside] - middle)
+
+    def _whole_bins(self, time: Int64s, distance: float) -> tuple[int, int]:
+        """The first bin that samples fill, and the one behind the last: a part of a cycle has another mean."""
+        begin, end = (time[0] - 1.5 * distance, time[-1] + 1.5 * distance)  # as samples may be half a distance off
+        return math.ceil((begin - self.within[0]) / self.short), math.floor((end - self.within[0]) / self.short)
 
     def _positions(self, distance: float) -> float:
         """Number of positions to one false alarm, which the scales share."""
@@ -132,6 +145,8 @@ def _far(scale: _Scale, limit: float, floor: float) -> _Far:
 
 def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float64s]:
     """Times of the first samples, and means. ``number``: of the bin of each sample."""
+    if not len(number):
+        return time, value
     first = np.append(0, np.flatnonzero(number[1:] != number[:-1]) + 1)
     return time[first], np.add.reduceat(value, first) / np.diff(np.append(first, len(value)))
 

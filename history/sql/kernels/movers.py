@@ -29,7 +29,7 @@ from history.sql.kernels.reference import (
     deviations,
     reach,
     smallest,
-    smoothed,
+    smooth_deviations,
     usual,
 )
 from history.sql.kernels.resampled import Grid
@@ -124,10 +124,11 @@ class Movers:
 
     def _moves(self, values: Float64s, first: int, reference: slice, floor: float) -> tuple[int, list[_Move]]:
         """The verdict, and the first move at each width."""
-        smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
-        for width, course, single in ((1, values, True), *((width, smooth, False) for width in WIDTHS)):
-            off = deviations(course, width)
+        verdict, moves = JUDGED, list[_Move]()
+        for width, single in ((1, True), *((width, False) for width in WIDTHS)):
+            off = (deviations if single else smooth_deviations)(values, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
+            before = before[~np.isnan(before)]
             if len(before) < MIN_POSITIONS:
                 continue
             middle = float(np.median(before))

@@ -64,7 +64,7 @@ def smallest(mean: float, span: float | None) -> float:
 
 
 def smoothed(values: Float64s) -> Float64s:
-    """Medians of three: single outliers are gone, steps stay where they are."""
+    """Medians of three: single outliers are gone, steps stay where they are. The first and the last value stay."""
     smooth = values.copy()
     low, high = np.minimum(values[:-2], values[1:-1]), np.maximum(values[:-2], values[1:-1])
     smooth[1:-1] = np.maximum(low, np.minimum(high, values[2:]))
@@ -87,11 +87,21 @@ def deviations(values: Float64s, width: int) -> Float64s:
     return result
 
 
+def smooth_deviations(values: Float64s, width: int) -> Float64s:
+    """:func:`deviations` of :func:`smoothed` values, but without the first and the last one.
+
+    Medians turn values that alternate upside down: ends that stay as they are don't belong to them.
+    """
+    result = np.full(len(values), np.nan)
+    result[1:-1] = deviations(smoothed(values)[1:-1], width)
+    return result
+
+
 def usual(reference: Float64s, positions: float, width: int | None = None) -> Usual:
     """Limit of deviations that is exceeded once in so many positions.
 
     ``reference``: deviations at regular positions, in the order of time; ``width``: of :func:`deviations`, so that
-    faults are left out of lasting ones, which have to be of :func:`smoothed` values; None: nothing is left out.
+    faults are left out of lasting ones, which have to be of :func:`smooth_deviations`; None: nothing is left out.
     """
     n = len(reference)
     if n < MIN_POSITIONS or (width is not None and width > 1 and n < _REACHES * reach(width)):

@@ -64,6 +64,16 @@ def test_habits_are_no_excursions() -> None:
     assert excursions(noise(1) + 30 * (_AT % 40 == 0), noise(2) + 20 * (_AT % 400 < 60))[0] == []
 
 
+@pytest.mark.parametrize("phase", [0, 2, 4])
+@pytest.mark.parametrize("missing", range(6))  # samples at the end: the last mean of three is one of fewer
+def test_cycle_is_whole_at_the_ends(phase: int, missing: int) -> None:
+    """Short means alternate: each is one of half a cycle."""
+    cycle = np.array([0, 0, 100, 100, 75, 25])[(_AT + phase) % 6]
+    values = cycle + 0.1 * noise(1)
+    assert excursions(values[: _UNTIL - missing]) == ([], [JUDGED])
+    assert excursions(values, reference=_SINCE - missing) == ([], [JUDGED])
+
+
 def test_faults_in_the_reference_are_left_out_and_said() -> None:
     valve = sum(((begin <= _AT) & (begin + 300 > _AT)).astype(float) for begin in (900, 2400, 3900))
     rows, verdicts = excursions(noise(1) - 10.0 * valve)

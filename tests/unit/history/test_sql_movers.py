@@ -66,6 +66,10 @@ def test_what_was_as_wild_before_does_not_move() -> None:
     assert moves_of(noise(1) + 40 * (at % 400 < 60), noise(2) + 20 * (at == 3800))[0] == []
 
 
+def test_what_alternates_to_the_end_does_not_move() -> None:
+    assert moves_of(0.1 * noise(1) + 40 * (np.arange(_UNTIL) % 2)) == ([], [JUDGED])
+
+
 def test_constant_channel_has_no_score() -> None:
     at = np.arange(_UNTIL)
     [(channel, time, times)], verdicts = moves_of(np.full(_UNTIL, 7.0), np.where(at < 3900, 40.0, 46.0))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.batch import Float64s
-from history.sql.kernels.reference import WIDTHS, deviations, reach, sampling_intervals, smoothed, usual
+from history.sql.kernels.reference import WIDTHS, deviations, reach, sampling_intervals, smooth_deviations, usual
 from tests.unit.history.sql_samples import columns
 
 _HOUR = 3600
@@ -46,9 +46,9 @@ def test_limits_are_seldom_exceeded_by_chance(noise: Callable[[np.random.Generat
     """In 20 channels, an hour each after an hour's reference, with a false alarm expected in 20 such hours."""
     exceeded = 0
     for seed in range(20):
-        values = smoothed(noise(np.random.default_rng(seed), 2 * _HOUR))
+        values = noise(np.random.default_rng(seed), 2 * _HOUR)
         for width in WIDTHS:
-            far = deviations(values, width)
+            far = smooth_deviations(values, width)
             limit = usual(far[reach(width) : _HOUR - width], 20 * _HOUR, width).limit
             exceeded += bool((np.abs(far[_HOUR : -reach(width)]) > limit).any())
     assert exceeded <= 12, exceeded  # of 80; 4 expected, and more where tails are heavy
