@@ -38,11 +38,12 @@ class Frame:
     columns: list[list[Any]]
     notice: str = ""  # what the reader should know of it
     drawing: dict[str, Any] | None = None  # charts of what it is about
+    is_unknown: bool = False  # whether it has no rows because nothing could be judged
 
     def json(self) -> dict[str, Any]:
         """The JSON for the page."""
         fields = [{"name": name, "type": kind} for name, kind in zip(self.names, self.kinds, strict=True)]
-        more = {"notice": self.notice, "drawing": self.drawing}
+        more = {"notice": self.notice, "drawing": self.drawing, "unknown": self.is_unknown}
         return {"fields": fields, "columns": self.columns} | {name: value for name, value in more.items() if value}
 
 

@@ -70,6 +70,7 @@ class Questions:
             raise QueryError(504, f"the answer has more than {_MAX_ROWS:,} rows: {NARROW}")
         rows_frame = frame(table.column_names, [_kind(column.type) for column in table.schema], rows)
         rows_frame.notice, rows_frame.drawing = notes, drawing
+        rows_frame.is_unknown = notes.startswith(portions.NOTHING_JUDGED)
         return rows_frame
 
 

@@ -181,7 +181,11 @@ def answer(
             table = session.table("FROM answer")
             lines = [portions.notes(session, request), *(archives.notes(request.first) if archives is not None else ())]
             if plot is not None and table.num_rows:
-                _draw(portions.drawing(session, _title(question, request)), plot)
+                drawing = portions.drawing(session, _title(question, request))
+                if drawing.channels:
+                    _draw(drawing, plot)
+                else:
+                    lines.append("not drawn: no row names a channel that has a curve")
             return table, "\n".join(filter(None, lines))
 
 

@@ -152,13 +152,17 @@ class Drawing:
         texts = [f"{name} ({self.without_curve[name]})" if name in self.without_curve else name for name in names]
         return f"not drawn: {names_text(texts, MAX_CHANNELS)}" if texts else ""
 
+    @property
+    def channels(self) -> list[str]:
+        """Channels that are drawn: only those that rows name, even if other rows are about all of them."""
+        return named_channels(self.rows, self.without_curve, self.first)[0]
+
     def charts(self) -> list[Chart]:
         """What is drawn, by channel."""
-        channels, _ = named_channels(self.rows, self.without_curve, self.first)
         marks = list(self._marks())
         further = [begin - timedelta(microseconds=1) for begin, _ in self.axes[1:]]  # no value is held over their start
         charts = []
-        for channel in channels:
+        for channel in self.channels:
             curve = _of_channel(self.curves, channel)
             gaps = [
                 (gap["from_time"], gap["to_time"] or self.windows[-1][1], gap["reason"] or "")

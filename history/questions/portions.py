@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
+NOTHING_JUDGED = "no rows: nothing could be judged"  # first line of the notes of such an answer
+_NONE = "0 channels judged"
 _MAX_NAMES = 5  # that an answer without rows lists
 _WINDOWS = "CREATE TEMP TABLE windows AS SELECT unnest($1::TIMESTAMPTZ[]) AS since, unnest($2::TIMESTAMPTZ[]) AS until"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
@@ -106,7 +108,9 @@ def notes(session: Session, request: Request) -> str:
         lines = [line for (line,) in rows]
     with session.rows("SELECT count(*) FROM answer") as (_, rows):
         [(n,)] = rows
-    if not n:
+    if not n and _NONE in lines:
+        lines.insert(0, NOTHING_JUDGED)
+    elif not n:
         lines.insert(0, "no rows" if any("judged" in line for line in lines) else explain_empty(session, request))
     return "\n".join(lines)
 
@@ -131,7 +135,7 @@ def _judgements(session: Session) -> Iterator[str]:
     with session.rows(query) as (_, rows):
         verdicts = list(rows)
     judged = {name for verdict, names in verdicts if verdict.startswith("judged") for name in names}
-    yield f"{count(len(judged), 'channel')} judged"
+    yield f"{count(len(judged), 'channel')} judged" if judged else _NONE
     for verdict, names in verdicts:
         if verdict != "judged":
             yield f"{count(len(names), 'channel')} {verdict}: {names_text(names, _MAX_NAMES)}"
@@ -209,7 +213,10 @@ def explain_no_rows(question: Question, interval: Interval, channels: Iterable[t
             unknown.append(name)
         else:
             judged.append(name)
-    lines = [f"no rows: nothing found in {count(len(judged), 'channel')}"]
+    found, hint = "nothing found", ""
+    if any(parameter.name == "complete" for parameter in question.parameters):
+        found, hint = "nothing is missing", "; --complete true lists them"
+    lines = [f"no rows: {found} in {count(len(judged), 'channel')}{hint}" if judged else NOTHING_JUDGED]
     span = f"from {_time(interval.since)} to {_time(interval.until)}"
     earlier = f"from {_time(interval.first)} to {_time(interval.since)}, to compare with"
     for names, why in (

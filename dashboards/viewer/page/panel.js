@@ -142,7 +142,7 @@ export class Panel {
   // Above what is drawn: it may be coarser than was asked for.
   #warn(notice) {
     this.node.querySelector(".notice")?.remove();
-    if (notice) this.body.before(element("p", { class: "notice", title: notice }, notice));
+    if (notice) this.body.before(element("p", { class: "notice", tabIndex: 0 }, notice));
   }
 
   // With the gaps that are as long as the time that is shown.
@@ -150,7 +150,8 @@ export class Panel {
     const regions = this.definition.type === "timeseries" ? this.context.regions() : [];
     const reasons = regions.filter(({ from, to }) => from <= since && to >= until).map(({ text }) => text);
     const { noValue } = this.definition.fieldConfig.defaults;
-    this.#say([noValue, ...reasons.slice(0, 3)].join(". "), "empty");
+    const isUnknown = Object.values(this.answers).some(({ unknown }) => unknown);
+    this.#say([isUnknown ? "Nothing could be judged" : noValue, ...reasons.slice(0, 3)].join(". "), "empty");
   }
 
   #say(message, state) {

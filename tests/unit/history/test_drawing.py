@@ -87,6 +87,9 @@ def test_rows_of_all_and_of_sources_have_no_curve_of_their_own() -> None:
     assert marks == {"a": [at(1), at(4)], "b": [at(1), at(3)]}
     assert list(marks) == ["a", "b"], "those that are to be the first"
     assert drawn.left_out == "not drawn: plc (no channel)"
+    of_all = rows(channel=(pa.string(), ["", "plc"]), time=(TIME, [at(1), at(2)]))
+    nothing = Drawing("q", of_all, curves("a", "b"), gaps(), [(START, END)], without_curve)
+    assert (nothing.channels, nothing.charts()) == ([], [])
 
 
 def test_value_at_a_time_is_a_point() -> None:

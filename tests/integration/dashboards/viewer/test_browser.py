@@ -197,6 +197,24 @@ async def test_answer_is_drawn_above_its_rows(browser: Browser, page: str, width
     assert look.wrong == []
 
 
+_HIDDEN = "(note) => note.scrollHeight - note.clientHeight"
+
+
+@pytest.mark.slow
+async def test_panel_says_that_nothing_could_be_judged(browser: Browser, page: str, tmp_path: Path) -> None:
+    """Rather than that nothing was found; and the notes, which say why, are whole."""
+    look = await open_page(browser, page)
+    await look.open("plantlog-forensics", "now-30d", "now-29d", unit=UNIT)
+    await look.screenshot("nothing-judged", tmp_path)
+    for title in ("Timeline", "Changed behaviour", "Stuck sensors", "Replayed signals"):
+        panel = look.page.locator(f"section.panel:has(h2:text-is('{title}'))")
+        assert await panel.locator(".body").inner_text() == "Nothing could be judged"
+        note = panel.locator(".notice")
+        assert (await note.inner_text()).startswith("no rows: nothing could be judged\n")
+        assert await note.evaluate(_HIDDEN) <= 0
+    assert look.wrong == []
+
+
 _BEFORE = """
 (section) => {
   const { content, visibility } = getComputedStyle(section.querySelector('.body'), '::before');

@@ -75,6 +75,21 @@ def test_ask_takes_channels_and_a_time(state: Path) -> None:
     assert nothing.out.splitlines()[1].startswith("hold 10 min, reference: 1 h before (")
 
 
+def test_coverage_without_rows_says_that_nothing_is_missing(state: Path) -> None:
+    coverage = ("gaps_and_coverage", "--from", at(1000).isoformat(), "--to", at(2000).isoformat())
+    found = run(state, *coverage).out.splitlines()[0]
+    assert found == "no rows: nothing is missing in 2 channels; --complete true lists them"
+
+
+async def test_answer_whose_rows_name_no_channel_is_not_drawn(state: Path, recorded: Recording) -> None:
+    await recorded.event(1500, "overload", "began")
+    question = ("timeline", "--from", at(1499).isoformat(), "--to", at(1501).isoformat())
+    shown = await asyncio.to_thread(run, state, *question, "--plot", str(state / "drawn.svg"))
+    assert "overload" in shown.out, shown.err
+    assert "not drawn: no row names a channel that has a curve" in shown.out
+    assert not (state / "drawn.svg").exists()
+
+
 async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded: Recording) -> None:
     await recorded.channel("unit/mode", kind="text")
     for number in range(6):
@@ -148,7 +163,7 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
     assert "one false alarm of all channels together in 3 h 20 min" in depends
     nothing = run(state, *moved, "--reference", "10 s").out
     assert "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1" in nothing
-    assert nothing.startswith("no rows\n")
+    assert nothing.startswith("no rows: nothing could be judged\n")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +197,7 @@ def test_a_short_reference_has_shorter_means(state: Path) -> None:
 
 
 def test_zero_seconds_ago_means_now(state: Path) -> None:
-    assert run(state, "timeline", "--from", "1h", "--to", "0m").out.startswith("no rows\n")
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").out.startswith("no rows: nothing could be judged\n")
     assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").err
 
 
