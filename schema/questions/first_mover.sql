@@ -5,6 +5,10 @@
 -- trends and habits in it. Up to four faults in the reference are left out; what happened more often is usual. A single
 -- outlier is no move.
 --
+-- usual is the mean just before the move, going on with the trend of the reference; moved_to is the mean from the move
+-- on, of as many steps as it was seen in. Of a counter moved_to is its value, and usual what it would have been, had it
+-- kept its rate.
+--
 -- moved_at is the time of a sample; place is its order: 1 is the first. times_limit says how far it went, in limits,
 -- never negative (direction has the sign): 1 is the limit; it is NULL where the channel was constant before, as nothing
 -- can be measured by that.
@@ -25,8 +29,8 @@
 WITH moves AS MATERIALIZED (
     SELECT m.* FROM moves_of(channels, reference, since, until, step, false_alarms, sigmas) AS m
 )
-SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.mean THEN 'up' ELSE 'down' END AS direction,
-       m.mean AS usual, m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit,
+SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.usual THEN 'up' ELSE 'down' END AS direction,
+       m.usual, m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit,
        nullif(m.times, 'NaN') AS times_limit, NULL AS verdict
 FROM moves AS m
 JOIN channels_like(channels) AS c ON c.channel_id = m.channel_id

@@ -97,7 +97,7 @@ moves AS MATERIALIZED (
 -- Of a channel that has jumped by then, the jump says it.
 moves_alone AS (
     SELECT m.channel_id, m.time, 'move' AS what,
-           rounded_text(m.mean) || ' → ' || rounded_text(m.value) || ' '
+           rounded_text(m.usual) || ' → ' || rounded_text(m.value) || ' '
            || unit_at(m.channel_id, m.time, patterns := channels) AS detail
     FROM moves AS m
     JOIN selected AS sel ON sel.channel_id = m.channel_id AND sel.kind = 'analog'

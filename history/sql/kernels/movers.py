@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from history.sql.kernels.reference import (
     reach,
     smallest,
     smooth_deviations,
+    smoothed,
     usual,
 )
 from history.sql.kernels.resampled import Grid
@@ -39,8 +41,8 @@ MOVES = pa.struct(
         ("channel_id", pa.int32()),
         ("verdict", pa.int32()),  # of kernels/reference.py; the others are of moves only
         ("time", TIME),  # of the first sample
-        ("mean", pa.float64()),  # what was usual
-        ("value", pa.float64()),
+        ("usual", pa.float64()),  # the mean before it, going on with the trend of the reference
+        ("value", pa.float64()),  # the mean from it on; of a counter the value, and what it would have been is usual
         ("times", pa.float64()),  # of the limit, at most; NaN: the channel did not deviate at all before
     ]
 )
@@ -50,6 +52,7 @@ _AGAIN = 64  # buckets within which a single outlier has to be followed by anoth
 
 class _Move(NamedTuple):
     at: int  # bucket
+    usual: float
     value: float
     times: float
 
@@ -115,16 +118,18 @@ class Movers:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         if moves:
-            move = min(moves)
+            move = min(moves, key=attrgetter("at"))  # of several widths the smallest one
             times = max(one.times for one in moves if one.at == move.at)
             at = int(time[move.at])
             behind = int(np.searchsorted(samples, at))
             at = int(samples[behind]) if behind < len(samples) and samples[behind] < at + self.grid.step else at
-            yield channel, 0, at, mean, float(value[move.at]), times if np.isfinite(times) else np.nan
+            # Of a counter's rates the difference matters.
+            shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
+            yield channel, 0, at, move.usual + shift, move.value + shift, times if np.isfinite(times) else np.nan
 
     def _moves(self, values: Float64s, first: int, reference: slice, floor: float) -> tuple[int, list[_Move]]:
         """The verdict, and the first move at each width."""
-        verdict, moves = JUDGED, list[_Move]()
+        smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
             off = (deviations if single else smooth_deviations)(values, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
@@ -143,5 +148,7 @@ class Movers:
                 begin = int(beyond[0])
                 at = begin + int(far[begin : begin + width + 1].argmax())
                 times = float(far[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
-                moves.append(_Move(first + at, float(values[first + at]), times))
+                course = values if single else smooth
+                value = float(course[first + at : first + at + width].mean())
+                moves.append(_Move(first + at, value - float(off[first + at] - middle), value, times))
         return verdict, moves

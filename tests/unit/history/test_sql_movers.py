@@ -37,6 +37,15 @@ def moves_of(
     )
 
 
+def course_of(values: Float64s, kind: str = "analog") -> tuple[float, float]:
+    """What was usual before the only move of a channel, and where it moved to. ``values``: one each µs."""
+    grid = Grid(Channels.of_fields([channel_fields(0, [], _UNTIL, kind=kind)]), 0, 1)
+    samples = columns([(0, at, float(value), 0) for at, value in enumerate(values)])
+    computed = Movers(grid, {}, (0, _SINCE), _SINCE, 20.0 * (_UNTIL - _SINCE)).compute(samples)
+    [row] = np.flatnonzero(computed["verdict"] == 0)
+    return float(computed["usual"][row]), float(computed["value"][row])
+
+
 def noise(seed: int, n: int = _UNTIL) -> Float64s:
     return np.random.default_rng(seed).normal(50, 1, n)
 
@@ -86,6 +95,31 @@ def test_what_can_not_be_judged_is_said() -> None:
     values = [(0, at, float(value), 0) for at, value in enumerate(noise(1))]
     assert late.compute(columns(values[2000:]))["verdict"].tolist() == [MOSTLY_MISSING]
     assert late.compute(columns(values[1500:]))["verdict"].tolist() == [JUDGED]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_move_is_told_from_the_course_before_it(sign: int) -> None:
+    """A channel that drifts away from the mean of its reference moves back towards it."""
+    at, quiet = np.arange(_UNTIL), (noise(1) - 50) / 10
+    drift = -0.002 * np.maximum(0, at - 1800)
+    usual, value = course_of(50 + sign * (quiet + drift + 0.05 * np.maximum(0, at - 3800)))
+    assert sign * (value - usual) > 0, "the direction of the move"
+    assert abs(usual - (50 - sign * 4)) < 0.5, "the value before it"
+    assert sign * (value - 50) < 0, "it was noticed before it was back"
+
+
+def test_small_step_has_its_size_in_spite_of_noise() -> None:
+    """Of a move smaller than the noise, a single value could be on the other side."""
+    for seed in (5, 6, 7, 8):
+        usual, value = course_of(noise(seed) + 1.5 * (np.arange(_UNTIL) >= 3800))
+        assert abs(usual - 50) < 0.6
+        assert 0.8 < value - usual < 2.5
+
+
+def test_counter_is_compared_with_what_its_rate_would_have_made_of_it() -> None:
+    at = np.arange(_UNTIL)
+    usual, value = course_of(5000.0 + 20 * at + 80.0 * np.maximum(0, at - 3900), "counter")
+    assert (usual, value) == (5000 + 20 * 3901, 5000 + 20 * 3901 + 80)
 
 
 @pytest.mark.parametrize("kind", ["independent", "heavy tails", "autocorrelated", "wandering"])
