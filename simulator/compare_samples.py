@@ -46,7 +46,7 @@ class Comparison:
         for row in rows[: max(0, EXAMPLES - len(self.examples))]:
             name = names[row["tag"]] if row["tag"] >= 0 else "a channel unknown to the simulator"
             self.examples.append(
-                f"{what}: {name} at {row['time']} µs = {row['value']!r}, status 0x{row['status']:08X},"
+                f"{what}: {name} at {row['time']} µs = {float(row['value'])!r}, status 0x{row['status']:08X},"
                 f" published at {row['at']} µs"
             )
 

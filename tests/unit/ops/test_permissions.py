@@ -164,8 +164,9 @@ def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_files_of_sql_are_for_engineers(state: Path) -> None:
+def test_files_of_sql_are_for_engineers(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command may run with the rights of the folder's owner, who can read and replace any file there."""
+    monkeypatch.chdir(tmp_path)
     for option in ("--table=secrets=x.csv", "--output=users.csv"):
         name = option.partition("=")[0]
         assert run_as("vera", state, "sql", option, "SELECT 1").err == (
