@@ -256,7 +256,7 @@ def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> No
     store_dsns(state, **{role: f"postgresql://plantlog_{role}:x@127.0.0.1:1/plantlog" for role in ("reader", "owner")})
     sentence = re.search(r"plantlog does not run: .* starts it", shown)
     assert sentence is not None
-    questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT 1")
+    questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT * FROM channel")
     for words in (*questions, ("config", "rename", "a", "b")):
         refused = run(state.root, *words)
         assert (refused.code, refused.err) == (1, f"plantlog: {sentence[0]}\n"), words
