@@ -120,7 +120,7 @@ class Excursions:
         before, inside = (slice(*np.searchsorted(begins, of).tolist()) for of in (self.reference, self.within))
         longest = widest(before.stop - before.start, self.long // self.short)
         for number, width in ((1, 1), (2, longest)) if longest > 1 else ((1, 1),):
-            off = (smooth_deviations if width > 1 else deviations)(mean, width)
+            off = smooth_deviations(smoothed(mean), width) if width > 1 else deviations(mean, width)
             reference = off[before.start + reach(width) - width : before.stop - width + 1]
             reference = reference[~np.isnan(reference)]
             middle = float(np.median(reference)) if len(reference) else 0.0

@@ -131,7 +131,8 @@ class Movers:
         """The verdict, and the first move at each width."""
         smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
-            off = (deviations if single else smooth_deviations)(values, width)
+            course = values if single else smooth
+            off = (deviations if single else smooth_deviations)(course, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
             before = before[~np.isnan(before)]
             if len(before) < MIN_POSITIONS:
@@ -148,7 +149,6 @@ class Movers:
                 begin = int(beyond[0])
                 at = begin + int(far[begin : begin + width + 1].argmax())
                 times = float(far[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
-                course = values if single else smooth
                 value = float(course[first + at : first + at + width].mean())
                 moves.append(_Move(first + at, value - float(off[first + at] - middle), value, times))
         return verdict, moves

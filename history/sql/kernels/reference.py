@@ -87,13 +87,13 @@ def deviations(values: Float64s, width: int) -> Float64s:
     return result
 
 
-def smooth_deviations(values: Float64s, width: int) -> Float64s:
+def smooth_deviations(smooth: Float64s, width: int) -> Float64s:
     """:func:`deviations` of :func:`smoothed` values, but without the first and the last one.
 
     Medians turn values that alternate upside down: ends that stay as they are don't belong to them.
     """
-    result = np.full(len(values), np.nan)
-    result[1:-1] = deviations(smoothed(values)[1:-1], width)
+    result = np.full(len(smooth), np.nan)
+    result[1:-1] = deviations(smooth[1:-1], width)
     return result
 
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.batch import Float64s
-from history.sql.kernels.reference import WIDTHS, deviations, reach, sampling_intervals, smooth_deviations, usual
+from history.sql.kernels.reference import (
+    WIDTHS,
+    deviations,
+    reach,
+    sampling_intervals,
+    smooth_deviations,
+    smoothed,
+    usual,
+)
 from tests.unit.history.sql_samples import columns
 
 _HOUR = 3600
@@ -47,8 +55,9 @@ def test_limits_are_seldom_exceeded_by_chance(noise: Callable[[np.random.Generat
     exceeded = 0
     for seed in range(20):
         values = noise(np.random.default_rng(seed), 2 * _HOUR)
+        smooth = smoothed(values)
         for width in WIDTHS:
-            far = smooth_deviations(values, width)
+            far = smooth_deviations(smooth, width)
             limit = usual(far[reach(width) : _HOUR - width], 20 * _HOUR, width).limit
             exceeded += bool((np.abs(far[_HOUR : -reach(width)]) > limit).any())
     assert exceeded <= 12, exceeded  # of 80; 4 expected, and more where tails are heavy
