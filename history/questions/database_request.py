@@ -12,10 +12,10 @@ from core.database import connected, database_errors
 from core.errors import OperationError
 from core.installation import chosen
 from core.paths import State
-from history.questions.request import Request, first_read
+from history.questions.request import Request, first_read, named_channels
 from history.questions.values import Cast, cast_query, parse_values
 from schema.queries import load
-from schema.question_files import CHANNEL, Question
+from schema.question_files import Question
 
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 
@@ -53,8 +53,8 @@ async def prepare(
     """
     queries = load("ask")
     await connection.execute(queries["set_installation"], installation)
-    of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
-    rows = await connection.fetch(queries["select_unmatched_patterns"], [*(patterns or []), *of_target])
+    named = named_channels(question, arguments, patterns)
+    rows = await connection.fetch(queries["select_unmatched_patterns"], named)
     if strict and (unmatched := [row["pattern"] for row in rows]):
         raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
     values = {**await parse_values(cast_by_postgresql(connection), question, arguments), "channels": patterns}

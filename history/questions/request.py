@@ -118,19 +118,28 @@ class Request:
 async def prepare_archived(
     plants: Plants, question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None
 ) -> tuple[Request, PlantArchives]:
-    """A request about the archives of plants, and what is read of them. As of :func:`prepare`."""
+    """A request about the archives of plants, and what is read of them.
+
+    The parameters are those of :func:`history.questions.database_request.prepare`.
+    """
     from history.sql.sources.plants import PlantArchives  # noqa: PLC0415 (few questions need it)
 
     values = {**await parse_values(cast_by_duckdb(), question, arguments), "channels": patterns}
     first = first_read(question, values)
     archives = PlantArchives(plants, first - _EARLIER, values["until"])
     names = {row["name"]: row["unit_path"] for row in archives.channels}
-    of_target = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
-    if unmatched := [one for one in [*(patterns or []), *of_target] if not any(matches(name, [one]) for name in names)]:
+    named = named_channels(question, arguments, patterns)
+    if unmatched := [one for one in named if not any(matches(name, [one]) for name in names)]:
         hint = "; names begin with PLANT/" if any(plant.prefix for plant in plants.plants) else ""
         raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text{hint})")
     channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
     return Request(question, values, first, channels, archives.rate, None, True), archives
+
+
+def named_channels(question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None) -> list[str]:
+    """Names and patterns of channels that a request has, each of which has to match one."""
+    single = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
+    return [*(patterns or []), *single]
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:
