@@ -50,7 +50,7 @@ _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+?)( \[([^\[\]]+)\])?"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is legal of a parameter, as the header has both ends: a value, or what it depends on; empty: open."""
+    """Legal range of a parameter. Both ends are as the header has them: a value, or what it depends on; empty: open."""
 
     least: str
     most: str
@@ -150,7 +150,7 @@ def read(path: Path) -> Question:
 
 
 def _ranges(sql: str) -> dict[str, Range]:
-    """What is legal, by parameter."""
+    """Legal ranges by parameter."""
     matches = (_RANGE.fullmatch(text) for line in _LEGAL.findall(sql) for text in line.split(", "))
     return {match[1]: Range(match[2] or "", match[3] or "") for match in matches if match is not None}
 

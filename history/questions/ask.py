@@ -139,10 +139,11 @@ def answer(
     plot: Path | None = None,
     plants: Plants | None = None,
 ) -> tuple[Any, str]:
-    """The answer to a question as a table of Arrow, and lines about it for people. Raises as :func:`answer`.
+    """The answer to a question as a table of Arrow, and lines about it for people.
 
     ``options``: of :func:`parse_options`. ``plot``: a file to draw it in, if it has rows. ``plants``: whose archives
-    are asked, without a database.
+    are asked, without a database. Raises OperationError for invalid parameters and limits, DatabaseError where the
+    database fails.
     """
     if plot is not None:
         from history.questions.drawing import require_format  # noqa: PLC0415

@@ -55,7 +55,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn of a channel.
+    """Chart of a channel.
 
     ``curve``: times with minimum, mean and maximum, which are NaN where gaps begin; ``gaps``: begin, end, reason;
     ``scores``: text, of the first row of the channel.
@@ -158,7 +158,7 @@ class Drawing:
         return named_channels(self.rows, self.without_curve, self.first)[0]
 
     def charts(self) -> list[Chart]:
-        """What is drawn, by channel."""
+        """Charts of the channels that are drawn."""
         marks = list(self._marks())
         further = [begin - timedelta(microseconds=1) for begin, _ in self.axes[1:]]  # no value is held over their start
         charts = []

@@ -213,10 +213,10 @@ def explain_no_rows(question: Question, interval: Interval, channels: Iterable[t
             unknown.append(name)
         else:
             judged.append(name)
-    found, hint = "nothing found", ""
+    finding, hint = "nothing found", ""
     if any(parameter.name == "complete" for parameter in question.parameters):
-        found, hint = "nothing is missing", "; --complete true lists them"
-    lines = [f"no rows: {found} in {count(len(judged), 'channel')}{hint}" if judged else NOTHING_JUDGED]
+        finding, hint = "nothing is missing", "; --complete true lists them"
+    lines = [f"no rows: {finding} in {count(len(judged), 'channel')}{hint}" if judged else NOTHING_JUDGED]
     span = f"from {_time(interval.since)} to {_time(interval.until)}"
     earlier = f"from {_time(interval.first)} to {_time(interval.since)}, to compare with"
     for names, why in (

@@ -137,7 +137,7 @@ def _due(change: DataChange) -> Iterator[_Due]:
 
 
 def _distinct(due: Sequence[_Due]) -> set[_Kept]:
-    """What has to be stored: each time, value and status of a channel once.
+    """Samples that have to be stored: each time, value and status of a channel once.
 
     A value that differs from the one before, with the same time, takes the server's if that is later.
     """

@@ -84,7 +84,7 @@ class Episodes:
 
 
 def _verdict(deviations: Float64s, n: int, values: Float64s, middle: float) -> int:
-    """What can be said about a channel. ``deviations``: of the means of the reference, up to ``n``, from the median."""
+    """Verdict on a channel. ``deviations``: of the means of the reference, up to ``n``, from the median."""
     if np.isnan(values).all():
         return NO_SAMPLES
     if len(deviations) < MIN_POSITIONS:

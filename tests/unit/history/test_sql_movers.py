@@ -38,7 +38,7 @@ def moves_of(
 
 
 def course_of(values: Float64s, kind: str = "analog") -> tuple[float, float]:
-    """What was usual before the only move of a channel, and where it moved to. ``values``: one each µs."""
+    """Usual value before the only move of a channel, and the value that it moved to. ``values``: one each µs."""
     grid = Grid(Channels.of_fields([channel_fields(0, [], _UNTIL, kind=kind)]), 0, 1)
     samples = columns([(0, at, float(value), 0) for at, value in enumerate(values)])
     computed = Movers(grid, {}, (0, _SINCE), _SINCE, 20.0 * (_UNTIL - _SINCE)).compute(samples)
@@ -109,7 +109,7 @@ def test_move_is_told_from_the_course_before_it(sign: int) -> None:
 
 
 def test_small_step_has_its_size_in_spite_of_noise() -> None:
-    """Of a move smaller than the noise, a single value could be on the other side."""
+    """A single value of a move smaller than the noise could be on the other side."""
     for seed in (5, 6, 7, 8):
         usual, value = course_of(noise(seed) + 1.5 * (np.arange(_UNTIL) >= 3800))
         assert abs(usual - 50) < 0.6

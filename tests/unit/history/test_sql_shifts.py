@@ -73,6 +73,6 @@ def test_a_fault_of_the_reference_is_said() -> None:
 
 
 def test_quantiles_are_those_of_student() -> None:
-    """Of ten degrees of freedom, by tables."""
+    """Quantiles of ten degrees of freedom, by tables."""
     for share, value in ((0.05, 2.228), (0.01, 3.169), (0.001, 4.587), (0.0001, 6.211)):
         assert quantile(share) == pytest.approx(value, rel=0.01)

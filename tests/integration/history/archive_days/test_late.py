@@ -284,7 +284,7 @@ async def test_archive_of_another_plant_drops_nothing_and_stops_no_other_day(pla
 
 
 async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintained, tmp_path: Path) -> None:
-    """Those that the archive has already are left out, also where the day was dropped."""
+    """Samples that the archive has already are left out, also where the day was dropped."""
     samples = await plant.stored()
     await plant.job()
     file = tmp_path / "history.csv"

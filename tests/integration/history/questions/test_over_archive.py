@@ -241,7 +241,7 @@ def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
 def test_values_that_hold_at_the_edges_are_drawn(
     state: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of samples before the interval, and until its end, but not behind a gap or a bad value."""
+    """A value before the interval holds, and the last one until its end, but not behind a gap or a bad value."""
     drawings, in_notebook = list[Drawing](), list[Drawing]()
     monkeypatch.setattr("history.questions.ask._draw", lambda drawing, _: drawings.append(drawing))
     monkeypatch.setattr(Drawing, "figure", lambda *drawing: in_notebook.extend(drawing))
