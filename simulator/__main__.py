@@ -18,13 +18,14 @@ from pathlib import Path
 from core import log
 from core.errors import OperationError, PlantlogError
 from core.timestamps import iso, now_us
+from ingest.spool.waiting import settled
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.plants import LoadPlant, ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.scenarios import SECONDS as SCENARIO_SECONDS
 from simulator.tags import SimPlant
-from simulator.truth import MAX_BYTES
+from simulator.truth import MAX_BYTES, truth_names
 
 # Servers and the database's client are imported where they are used: the other commands answer at once.
 # ruff: noqa: PLC0415
@@ -137,6 +138,15 @@ def _arguments() -> argparse.ArgumentParser:
     )
     compare_parser.add_argument("--from", dest="from_us", type=int, help="start, in source time: µs since 1970 UTC")
     compare_parser.add_argument("--to", dest="to_us", type=int, help="end, likewise; default: 5 s ago")
+    compare_parser.add_argument(
+        "--spool", type=Path, default=_STATE / "spool", help="folder of the spool files; default: %(default)s"
+    )
+    compare_parser.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        help="maximum wait (s) until what collectors and spool still have is stored; default: 60",
+    )
     compare_parser.add_argument("--json", action="store_true", help="print JSON")
     compare_parser.set_defaults(run=lambda arguments: asyncio.run(_compare(arguments)))
     _add_controls(commands, scenarios)
@@ -225,11 +235,13 @@ def _export(arguments: argparse.Namespace) -> None:
 
 
 async def _compare(arguments: argparse.Namespace) -> None:
-    from simulator.compare import compare
+    from simulator.compare import compare, pending
 
     dsn = arguments.dsn or (arguments.secrets / "reader.dsn").read_text().strip()
     to = now_us() - 5_000_000 if arguments.to_us is None else arguments.to_us  # data in transit is not missing
     start = to - int(arguments.seconds * 1e6) if arguments.from_us is None else arguments.from_us
+    names = truth_names(arguments.truth)
+    _, left = await settled(lambda: pending(arguments.spool, dsn, to, names), arguments.wait)
     result = await compare(arguments.truth, dsn, start, to)
     if not result["all"].published:
         raise OperationError(
@@ -238,7 +250,7 @@ async def _compare(arguments: argparse.Namespace) -> None:
         )
     if arguments.json:
         parts = {name: asdict(part) for name, part in result.items()}
-        print(json.dumps({**parts.pop("all"), "kinds": parts}, ensure_ascii=False))
+        print(json.dumps({**parts.pop("all"), "kinds": parts, "pending": left}, ensure_ascii=False))
         return
     counts = {
         name: [count for count in asdict(part).values() if isinstance(count, int)] for name, part in result.items()
@@ -250,6 +262,8 @@ async def _compare(arguments: argparse.Namespace) -> None:
         print(f"{name:8}" + "".join(f"{count:>12,}" for count in numbers))
     for example in result["all"].examples:
         print(example)
+    if left:
+        print(f"Not all of it is stored after {arguments.wait:g} s, and counts as missing: {'; '.join(left)}")
 
 
 def _fault(arguments: argparse.Namespace) -> None:

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from core.database import connected
 from core.status_codes import BAD
+from core.timestamps import iso
+from ingest.spool.waiting import waiting
 from schema.queries import load
 from simulator.compare_samples import (
     ANSWER_US,
@@ -52,6 +54,19 @@ _COPIED = np.dtype(
     ]
 )
 _HEADER, _TRAILER = 19, 2  # bytes
+
+
+async def pending(spool: Path, dsn: str, us: int, names: Collection[str]) -> list[str]:
+    """Describe what of the channels ``names`` is dated up to ``us`` and may not be stored yet; ``spool``: the folder.
+
+    What a source sent last is stored, and then nothing older is left in the spool: in the other order, it could have
+    come there in between.
+    """
+    async with connected(dsn, "plantlog simulator") as connection:
+        late = await connection.fetch(load("compare")["select_late_sources"], us, names)
+    if late:
+        return [f"source {row['name']} has no samples since {iso(us)}" for row in late]
+    return waiting(spool, us, load("spool")["select_min_first_time"])
 
 
 async def compare(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.database import FAILURES, connected
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import MINUTE_US, now_us
 from history.rollups import RollupDifference, verify_at
+from ingest.spool.waiting import settled, waiting
 from lab.chaos.gateway import Gateway
 from schema.queries import load
 
@@ -30,24 +28,17 @@ async def await_idle(state: State, reader_dsn: str, gateway: Gateway | None, us:
 
     The seconds that this took. Raises OperationError where it takes too long: then something hangs.
     """
-    started = time.monotonic()
-    while pending_now := await pending(state, reader_dsn, gateway, us):
-        if time.monotonic() - started > _TIMEOUT:
-            raise OperationError(f"not idle after {_TIMEOUT:.0f} s: {'; '.join(pending_now)}")
-        await asyncio.sleep(_POLL_SECONDS)
-    return time.monotonic() - started
+    seconds, left = await settled(lambda: pending(state, reader_dsn, gateway, us), _TIMEOUT)
+    if left:
+        raise OperationError(f"not idle after {_TIMEOUT:.0f} s: {'; '.join(left)}")
+    return seconds
 
 
 async def pending(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> list[str]:
     """Describe what is still waited for."""
     if gateway is not None and gateway.oldest <= us:
         return [f"the gateway has {gateway.waiting} batches that were not accepted"]
-    return waiting(state, us, load("spool")["select_min_received_at"]) or await not_stored(reader_dsn, us)
-
-
-def waiting(state: State, us: int, query: str) -> list[str]:
-    """The spool files that have something older, in words. ``query``: the time (µs) of the oldest that counts."""
-    return [f"batches wait in {path}" for path in sorted(state.spool.glob("*.sqlite")) if _oldest(path, query) <= us]
+    return waiting(state.spool, us, load("spool")["select_min_received_at"]) or await not_stored(reader_dsn, us)
 
 
 async def not_stored(reader_dsn: str, us: int) -> list[str]:
@@ -60,19 +51,6 @@ async def not_stored(reader_dsn: str, us: int) -> list[str]:
         return [f"the database: {error}"]
     late = [f"{row['channels']} channels of source {row['name']} have no samples since" for row in stale_sources]
     return [*late, *([f"{open_gaps} gaps are open"] if open_gaps else [])]
-
-
-def _oldest(spool: Path, query: str) -> float:
-    """Time when the oldest batch in a spool file was received (µs); infinite where it is empty."""
-    try:
-        connection = sqlite3.connect(f"file:{spool}?mode=ro", uri=True)
-        try:
-            (oldest,) = connection.execute(query).fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return 0.0
-    return math.inf if oldest is None else float(oldest)
 
 
 @dataclass(frozen=True, slots=True)

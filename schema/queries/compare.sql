@@ -11,6 +11,24 @@ FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE $1::text IS NULL OR s.name = $1;
 
+-- name: select_late_sources
+-- Sources of the channels $2 (names) of which nothing is stored that is dated later than $1 (microseconds since 1970),
+-- unless they are disconnected: then a gap is open. By channel it would wait for values that do not change. What was
+-- written before does not count: a plant's clock may have been ahead.
+SELECT s.name
+FROM plant.source AS s
+WHERE s.id IN (SELECT c.source_id FROM plant.channel AS c WHERE c.retired_at IS NULL AND c.name = ANY ($2::text[]))
+  AND NOT EXISTS (
+    SELECT FROM plant.ingest_batch AS b
+    WHERE b.source_id = s.id
+      AND b.written_at > to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond'
+      AND b.last_time > to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond'
+  )
+  AND NOT EXISTS (
+    SELECT FROM plant.gap AS g WHERE g.source_id = s.id AND g.channel_id IS NULL AND g.to_time IS NULL
+  )
+ORDER BY s.name;
+
 -- name: select_samples
 -- $1 from, $2 to: microseconds since 1970; $3: numbers of channels
 SELECT s.channel_id, s.value, s.status, (extract(epoch FROM s.time) * 1000000)::int8 AS us

@@ -79,6 +79,10 @@ SELECT min(received_at) FROM batch;
 -- The same without events: the standby of a redundant pair keeps what it said last.
 SELECT min(received_at) FROM batch WHERE kind <> 'events';
 
+-- name: select_min_first_time
+-- Source time of the oldest row; NULL: no batch.
+SELECT min(first_time) FROM batch;
+
 -- name: count_batches_by_source
 SELECT source_id, kind, count(*) AS batches, sum(rows) AS rows, sum(length(body)) AS bytes,
        min(received_at) AS oldest, max(received_at) AS newest

@@ -17,6 +17,7 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
 from ingest.journal.replay import has_requests
+from ingest.spool.waiting import settled, waiting
 from lab.chaos.appliance_trial import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from lab.chaos.machines.database import DatabaseServers
@@ -25,7 +26,7 @@ from lab.chaos.machines.member import PLANT, Member, WallClock
 from lab.chaos.plants import OPCUA, Ports, Simulated
 from lab.chaos.report import Report, TrialOutcome
 from lab.chaos.schedule import play, schedule
-from lab.chaos.settling import closed, not_stored, rollups, waiting
+from lab.chaos.settling import closed, not_stored, rollups
 from ops import ports
 from schema.queries import load
 from simulator.compare import compare
@@ -215,12 +216,10 @@ class Watch:
 
         The seconds that this took. Raises OperationError where it takes too long: then something hangs.
         """
-        us, started = now_us() + _BEHIND_US, time.monotonic()
-        while pending := await self._pending(us):
-            if time.monotonic() - started > _TIMEOUT:
-                raise OperationError(f"not as before after {_TIMEOUT:.0f} s: {'; '.join(pending)}")
-            await asyncio.sleep(_POLL_SECONDS)
-        return time.monotonic() - started
+        seconds, left = await settled(partial(self._pending, now_us() + _BEHIND_US), _TIMEOUT)
+        if left:
+            raise OperationError(f"not as before after {_TIMEOUT:.0f} s: {'; '.join(left)}")
+        return seconds
 
     async def compared(self, from_us: int, *, recorded: bool) -> tuple[dict[str, Comparison], float]:
         """Published samples that the table has, when nothing is missing, or nothing comes any more.
@@ -249,7 +248,7 @@ class Watch:
         if self._gateway.oldest <= us:
             return [f"the gateway has {self._gateway.waiting} batches that were not accepted"]
         for member in self._machines.members:
-            if path := waiting(member.state, us, load("spool")["select_min_received_at_of_data"]):
+            if path := waiting(member.state.spool, us, load("spool")["select_min_received_at_of_data"]):
                 return path
             if has_requests(member.state.spool):
                 return [f"member {member.number} writes its journal again"]

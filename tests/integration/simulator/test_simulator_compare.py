@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,13 +14,17 @@ import asyncpg
 import numpy as np
 import pytest
 
+from core.config.model import WriterOptions
 from core.paths import CHECKOUT
-from core.timestamps import timestamp
-from simulator.compare import compare
+from core.timestamps import iso, timestamp
+from ingest.writer.writer import Writer
+from simulator.compare import compare, pending
 from simulator.compare_samples import Comparison
 from simulator.truth import TruthWriter
 from tests.database import Database
-from tests.samples import T0
+from tests.samples import T0, batch
+from tests.spooling import drained, spooled
+from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000
 NAMES = ["ua/a", "ua/b", "ua/mode", "plc/x", "plc/product"]
@@ -211,10 +217,74 @@ def test_without_ground_truth_there_is_nothing_to_compare(
     """A plant that was never the simulator's, or is not any more."""
     if was_simulated:
         write_truth(tmp_path)
-    command = ("-m", "simulator", "compare", "--truth", str(tmp_path), "--dsn", database.reader_dsn)
+    folders = ("--truth", str(tmp_path), "--spool", str(tmp_path), "--dsn", database.reader_dsn)
+    command = ("-m", "simulator", "compare", *folders)
     compared = subprocess.run([sys.executable, *command], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (compared.returncode, compared.stdout) == (1, "")
     assert f"nothing to compare: by {tmp_path}, the simulator published nothing from 20" in compared.stderr
+
+
+NEWER = """
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
+SELECT s.id, 1, 'samples', 1, $1, $1, $1 FROM plant.source AS s WHERE s.name = ANY ($2)
+"""
+CONNECTIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'plantlog simulator'
+"""
+
+
+async def test_what_waits_in_the_spool_is_not_missing(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    write_truth(tmp_path / "truth")
+    await fill(database, changed(B, 3.0)(STORED), TEXTS)
+    await owner.execute(NEWER, timestamp(T0 + 21 * SECOND), ["ua", "plc"])
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    await spooled(spool, batch([(100 - B, 3 * SECOND, 13.0, 0)]))
+    folders = ("--truth", str(tmp_path / "truth"), "--spool", str(spool), "--dsn", database.reader_dsn)
+    interval = ("--from", str(T0), "--to", str(T0 + 20 * SECOND))
+
+    async def run(*options: str) -> asyncio.subprocess.Process:
+        command = (sys.executable, "-m", "simulator", "compare", *folders, *interval, *options)
+        return await asyncio.create_subprocess_exec(*command, cwd=CHECKOUT, stdout=subprocess.PIPE)
+
+    async def until_seen(connections: int) -> None:
+        async def seen() -> bool:
+            return bool(await owner.fetchval(CONNECTIONS) == connections)
+
+        await until(seen)
+
+    text, _ = await (await run("--wait", "0")).communicate()
+    assert text.decode().endswith(
+        f"Not all of it is stored after 0 s, and counts as missing: batches wait in {spool}/opcua.sqlite\n"
+    )
+    await until_seen(0)
+    compared = await run("--json", "--wait", str(PATIENCE))
+    await until_seen(1)
+    await drained(Writer(spool, database.ingest_dsn, WriterOptions()))
+    result = json.loads((await compared.communicate())[0])
+    assert (result["stored"], result["missing_silent"], result["pending"]) == (65, 0, [])
+
+
+async def test_sources_are_waited_for_unless_disconnected(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await fill(database, STORED, TEXTS)
+
+    async def left() -> list[str]:
+        return await pending(tmp_path, database.reader_dsn, T0 + 20 * SECOND, NAMES)
+
+    at = iso(T0 + 20 * SECOND)
+    assert await left() == [f"source plc has no samples since {at}", f"source ua has no samples since {at}"]
+    await owner.execute(NEWER, timestamp(T0 + 20 * SECOND), ["plc"])
+    assert len(await left()) == 2, "it may have more of this moment"
+    await owner.execute("UPDATE plant.ingest_batch SET last_time = $1", timestamp(T0 + 21 * SECOND))
+    assert await left() == [f"source ua has no samples since {at}"]
+    await owner.execute(
+        "INSERT INTO plant.gap (source_id, from_time, reason) VALUES (1, $1, 'disconnected')", timestamp(T0)
+    )
+    assert await left() == []
 
 
 @pytest.mark.parametrize(
