@@ -20,6 +20,7 @@ from core.errors import OperationError
 from core.files import atomic_path
 from core.formatting import count
 from core.paths import State
+from core.patterns import no_match
 from core.timestamps import HOUR_US, begin, days_between, hours_between, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
@@ -124,7 +125,7 @@ async def export_interval(
             rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
             chosen = {row["id"] for row in rows}
             if not chosen:
-                raise OperationError(f"no channel matches {', '.join(interval.patterns)} (* matches any text)")
+                raise no_match("--channel", interval.patterns)
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
             writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))

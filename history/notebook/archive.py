@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import OperationError
-from core.patterns import matches
+from core.patterns import matches, no_match
 from core.samples import Samples
 from core.status_codes import BAD
 from core.timestamps import begin, microseconds
@@ -201,8 +201,7 @@ class Archive:
             channels_of_day = self.channels(day)
             unknown = [channel for channel in unknown if not _has(channels_of_day, channel)]
         if unknown:
-            names = ", ".join(map(str, unknown))
-            raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
+            raise no_match(f"archive {self.location.name}: channels", unknown)
 
     def _of_day(self, day: date, read: Callable[[DayFiles], Result]) -> Result:
         """Contents of a day. If the day is replaced while it is read, the new files are read instead."""

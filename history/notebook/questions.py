@@ -11,6 +11,7 @@ from typing import Any
 from core.errors import OperationError
 from core.installation import ALL
 from core.paths import State
+from core.patterns import no_match
 from history.archive_days.plants import Plant, Plants
 from history.notebook.archive import Archive
 from history.notebook.arguments import archived, channels_of, fault, keys_of, path_of
@@ -97,7 +98,7 @@ def _names(
                 rows = archive.channels(day)
                 names |= zip(rows["channel_id"].to_pylist(), rows["name"].to_pylist(), strict=True)
         if channel not in names:
-            raise OperationError(f"archive {archive.location.name}: no channel matches {channel}")
+            raise no_match(f"archive {archive.location.name}: channels", [channel])
         yield names[channel]
 
 

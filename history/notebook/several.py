@@ -7,9 +7,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from core.errors import OperationError
 from core.paths import State
-from core.patterns import matches
+from core.patterns import matches, no_match
 from core.timestamps import begin
 from history.archive_days.plants import Plants
 from history.notebook.archive import GAPS, SAMPLES
@@ -49,10 +48,7 @@ class SeveralArchives:
         archives = PlantArchives(self.plants, *bounds)
         known = [row["name"] for row in archives.channels]
         if unknown := [name for name in names if name != "*" and not any(matches(one, [name]) for one in known)]:
-            raise OperationError(
-                f"archive {self.location.name}: no channel matches {', '.join(unknown)} (* matches any text; names "
-                "begin with PLANT/)"
-            )
+            raise no_match(f"archive {self.location.name}: channels", unknown, "; names begin with PLANT/")
         from history.sql.session import opened  # noqa: PLC0415 (it imports DuckDB)
 
         with opened(State(Path()), LIMITS, archives=archives) as session:

@@ -12,6 +12,7 @@ from core.database import connected, database_errors
 from core.errors import OperationError
 from core.installation import chosen
 from core.paths import State
+from core.patterns import no_match
 from history.questions.request import Request, first_read, named_channels
 from history.questions.values import Cast, cast_query, parse_values
 from schema.queries import load
@@ -54,9 +55,9 @@ async def prepare(
     queries = load("ask")
     await connection.execute(queries["set_installation"], installation)
     named = named_channels(question, arguments, patterns)
-    rows = await connection.fetch(queries["select_unmatched_patterns"], named)
+    rows = await connection.fetch(queries["select_unmatched_patterns"], list(named))
     if strict and (unmatched := [row["pattern"] for row in rows]):
-        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
+        raise no_match(", ".join({named[one]: None for one in unmatched}), unmatched)
     values = {**await parse_values(cast_by_postgresql(connection), question, arguments), "channels": patterns}
     first, until = first_read(question, values), values["until"]
     lost = await connection.fetch(queries["select_lost_days"], first, until, patterns) if strict else []

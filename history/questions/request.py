@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from core.errors import OperationError
 from core.formatting import duration
-from core.patterns import matches
+from core.patterns import matches, no_match
 from history.questions.values import cast_by_duckdb, parse_values, require_legal
 from schema.question_files import CHANNEL, REFERENCE, Parameter, Question
 
@@ -131,15 +130,15 @@ async def prepare_archived(
     named = named_channels(question, arguments, patterns)
     if unmatched := [one for one in named if not any(matches(name, [one]) for name in names)]:
         hint = "; names begin with PLANT/" if any(plant.prefix for plant in plants.plants) else ""
-        raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text{hint})")
+        raise no_match(", ".join({named[one]: None for one in unmatched}), unmatched, hint)
     channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
     return Request(question, values, first, channels, archives.rate, None, True), archives
 
 
-def named_channels(question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None) -> list[str]:
-    """Names and patterns of channels that a request has, each of which has to match one."""
-    single = [arguments[one.name] for one in question.parameters if one.type == CHANNEL and one.name in arguments]
-    return [*(patterns or []), *single]
+def named_channels(question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None) -> dict[str, str]:
+    """Names and patterns of channels that a request has, each of which has to match one, and their options."""
+    single = (one for one in question.parameters if one.type == CHANNEL and one.name in arguments)
+    return {**dict.fromkeys(patterns or (), "--channel"), **{arguments[one.name]: one.option for one in single}}
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:

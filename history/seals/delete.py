@@ -15,6 +15,7 @@ import asyncpg
 
 from core.errors import OperationError
 from core.paths import State
+from core.patterns import no_match
 from core.timestamps import days_between, hours_between, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
@@ -72,7 +73,7 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
         rows = await connection.fetch(load("evidence")["select_matching_channels"], list(deletion.patterns))
         channels = sorted(scope.select(row["id"] for row in rows))
         if not channels:
-            raise OperationError(f"no channel matches {', '.join(deletion.patterns)} (* matches any text)")
+            raise no_match("--channel", deletion.patterns)
         async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 raise OperationError("another session seals: try again")

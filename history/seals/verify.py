@@ -14,6 +14,7 @@ import asyncpg
 from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
+from core.patterns import no_match
 from history.archive.archived_days import ArchivedDays
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
@@ -258,7 +259,7 @@ async def _matching_channels(
         number for number, name in sealed.items() if name in patterns
     }
     if not channels:
-        raise OperationError(f"no channel matches {', '.join(patterns)} (* matches any text)")
+        raise no_match("--channel", patterns)
     return channels
 
 

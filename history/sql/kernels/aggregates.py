@@ -49,7 +49,7 @@ def require_intervals(since: int, until: int, step: int) -> None:
         raise OperationError("found a time without length; legal: an end after the begin")
     if (n := -((since - until) // step)) > _MAX_INTERVALS:
         raise OperationError(
-            f"step: found {n:,} intervals; legal: {_MAX_INTERVALS:,} at most: a longer step, or a shorter time"
+            f"--step: found {n:,} intervals; legal: {_MAX_INTERVALS:,} at most: a longer step, or a shorter time"
         )
 
 
@@ -67,11 +67,11 @@ class Aggregates:
         """Check the arguments. Raises OperationError."""
         require_intervals(*self.courses.window, self.step)
         if unknown := sorted({*self.names} - {*NAMES}):
-            raise OperationError(f"aggregate: found {', '.join(unknown)}; legal: {', '.join(NAMES)}")
+            raise OperationError(f"--aggregate: found {', '.join(unknown)}; legal: {', '.join(NAMES)}")
         if not 0 <= self.fraction <= 1:
-            raise OperationError(f"fraction: found {self.fraction:g}; legal: 0 to 1, such as 0.95")
+            raise OperationError(f"--fraction: found {self.fraction:g}; legal: 0 to 1, such as 0.95")
         if not abs(self.state) < np.inf:
-            raise OperationError(f"in_state: found {self.state:g}; legal: the number that is its value, such as 1")
+            raise OperationError(f"--in-state: found {self.state:g}; legal: the number that is its value, such as 1")
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of AGGREGATES. ``samples``: all samples in the window of some channels, by channel and time."""

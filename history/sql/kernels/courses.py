@@ -59,7 +59,7 @@ class Configuration:
         bad, good = self.percent_data_bad, self.percent_data_good
         if not (0 <= bad <= 100 and 0 <= good <= 100 and bad + good >= 100):
             raise OperationError(
-                f"percent_data_bad: found {bad}, percent_data_good: found {good}; "
+                f"--percent-data-bad: found {bad}, --percent-data-good: found {good}; "
                 "legal: 0 to 100 each, and 100 or more together"
             )
 

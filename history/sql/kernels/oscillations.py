@@ -60,7 +60,8 @@ class Oscillations:
         """Check the number of buckets. Raises OperationError."""
         if self.n < _MIN_BUCKETS:
             raise OperationError(
-                f"oscillation: found {self.n} means in the interval; legal: {_MIN_BUCKETS} or more: ask for longer"
+                f"--step: found {self.n} means in the interval; legal: {_MIN_BUCKETS} or more, by a shorter step or a "
+                "longer time"
             )
 
     def compute(self, samples: Samples) -> Columns:

@@ -24,7 +24,7 @@ MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.floa
 def require_length(name: str, us: int) -> None:
     """Raise OperationError if buckets or bins have no length."""
     if us <= 0:
-        raise OperationError(f"{name}: found {us} µs; legal: more than 0")
+        raise OperationError(f"--{name}: found {us} µs; legal: more than 0")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -267,11 +267,11 @@ def test_values_that_cannot_be_summed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"step": 0}, "step: found 0 µs; legal: more than 0"),
-        ({"step": 1}, "step: found 3,600,000,000 intervals; legal: 1,000,000 at most"),
-        ({"names": ["average"]}, "aggregate: found average; legal: time_average, total, "),
-        ({"fraction": 95.0}, "fraction: found 95; legal: 0 to 1"),
-        ({"state": math.nan}, "in_state: found nan; legal: the number"),
+        ({"step": 0}, "--step: found 0 µs; legal: more than 0"),
+        ({"step": 1}, "--step: found 3,600,000,000 intervals; legal: 1,000,000 at most"),
+        ({"names": ["average"]}, "--aggregate: found average; legal: time_average, total, "),
+        ({"fraction": 95.0}, "--fraction: found 95; legal: 0 to 1"),
+        ({"state": math.nan}, "--in-state: found nan; legal: the number"),
     ],
 )
 def test_bad_input_is_named(changes: dict[str, Any], message: str) -> None:
@@ -282,6 +282,6 @@ def test_bad_input_is_named(changes: dict[str, Any], message: str) -> None:
 
 def test_percentages_that_contradict_each_other() -> None:
     with pytest.raises(
-        OperationError, match="percent_data_bad: found 30, percent_data_good: found 60; legal: 0 to 100"
+        OperationError, match="--percent-data-bad: found 30, --percent-data-good: found 60; legal: 0 to 100"
     ):
         Configuration(percent_data_bad=30, percent_data_good=60)

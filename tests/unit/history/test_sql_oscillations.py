@@ -85,7 +85,7 @@ def test_what_cannot_be_judged() -> None:
 
 
 def test_a_short_interval_is_an_error() -> None:
-    with pytest.raises(OperationError, match="oscillation: found 199 means in the interval; legal: 200 or more"):
+    with pytest.raises(OperationError, match="--step: found 199 means in the interval; legal: 200 or more"):
         Oscillations(Grid(Channels.of_fields([]), 0, _STEP), 199, 1.0)
 
 

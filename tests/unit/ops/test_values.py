@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from core.errors import OperationError
 from ops.cli import values
 from ops.cli.values import quicken
 
@@ -29,6 +30,12 @@ def command(
     pass
 
 
+LEGAL = {
+    "number": "a whole number",
+    "limited": "a whole number from 1 to 9",
+    "clamped": "a whole number from 1 to 9",
+    "ratio": "a number",
+}
 PARAMETERS = {parameter.name: parameter for parameter in typer.main.get_command(app).params}
 
 
@@ -43,6 +50,11 @@ def test_values_are_those_of_typer(name: str, value: Any) -> None:
         try:
             found = values_of.coerce(value, param=parameter, ctx=typer.Context(typer.main.get_command(app)))
             return type(found), found
+        except OperationError as error:
+            assert str(error) == f"--{name}: found {value!r}; legal: {LEGAL[name]}"
+            return "illegal number"
+        except typer.BadParameter as error:
+            return "illegal number" if name in LEGAL else str(error)
         except Exception as error:
             return type(error), str(error)
 

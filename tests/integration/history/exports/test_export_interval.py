@@ -71,6 +71,6 @@ async def test_altered_hours_and_chosen_channels(plant: SealedPlant, tmp_path: P
     ]
     with pytest.raises(OperationError, match="already exists"):
         await exported(plant, tmp_path / "part.parquet", whole)
-    with pytest.raises(OperationError, match="no channel matches none"):
+    with pytest.raises(OperationError, match="--channel: no channel matches none"):
         await exported(plant, tmp_path / "none.parquet", ExportInterval(begin(DAY), begin(DAY, 24), ["none"]))
     assert "none.parquet" not in os.listdir(tmp_path)  # noqa: PTH208

@@ -62,7 +62,7 @@ def test_samples_are_chosen_by_channel_and_time(archive: str, key: Path) -> None
     assert notebook.samples(archive, "unit/p*").num_rows == notebook.samples(archive, ["unit/p*"]).num_rows
     assert notebook.samples(archive, "unit/p*", end=f"{DAY}T00:01").num_rows == 0
     assert notebook.samples(archive, number, start="2030-01-01").num_rows == 0, "it is known on other days"
-    assert "no channel matches none, x* (* matches any text)" in raised(archive, ["none", "unit/p*", "x*"])
+    assert ": channels: no channel matches none, x* (* matches any text)" in raised(archive, ["none", "unit/p*", "x*"])
     assert "no channel matches 4711" in raised(archive, 4711)
 
 

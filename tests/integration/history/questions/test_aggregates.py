@@ -193,11 +193,14 @@ async def test_days_are_24_hours_of_utc(recorded: Recording) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"aggregate": "average"}, "aggregate: found average; legal: time_average"),
+        ({"aggregate": "average"}, "--aggregate: found average; legal: time_average"),
         ({"step": "0 s"}, "--step: found '0 s'; legal: a duration from a 1000000th of what is read"),
         ({"step": "1 ms"}, "--step: found '1 ms'; legal: a duration from a 1000000th of what is read"),
         ({"percent_data_good": -1}, "--percent-data-good: found '-1'; legal: a whole number from 0 to 100"),
-        ({"percent_data_good": 30, "percent_data_bad": 60}, "percent_data_bad: found 60, percent_data_good: found 30"),
+        (
+            {"percent_data_good": 30, "percent_data_bad": 60},
+            "--percent-data-bad: found 60, --percent-data-good: found 30",
+        ),
         ({"simple_bounds": "perhaps"}, "perhaps"),
     ],
 )

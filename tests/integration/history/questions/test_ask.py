@@ -221,13 +221,14 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
         (("timeline", "--from", TO, "--to", FROM), "is not before --to"),
         (
             ("timeline", "--from", "1h", "-c", "unit/*", "-c", "nix*"),
-            "no channel matches nix* (* matches any text)",
+            "--channel: no channel matches nix* (* matches any text)",
         ),
         (("timeline", "--from", "1h", "--foo", "1"), "timeline has no option '--foo'; legal: --instant, --busy"),
         (("first_mover", "--from", "1h", "--sigmas"), "--sigmas needs a value: float8"),
         (("first_mover", "--from", "1h", "--sigmas", "far"), "--sigmas: found 'far'; legal: a number from 0 on"),
+        (("correlation", "--from", "1h", "-c", "x", "--target", "y"), "--channel, --target: no channel matches x, y"),
         (("correlation", "--from", "1h"), "correlation needs --target: name of the given channel"),
-        (("correlation", "--from", "1h", "--target", "nix"), "no channel matches nix"),
+        (("correlation", "--from", "1h", "--target", "nix"), "--target: no channel matches nix"),
     ],
 )
 def test_impossible_ask_options_are_refused(state: Path, words: tuple[str, ...], message: str) -> None:

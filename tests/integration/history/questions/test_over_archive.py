@@ -331,5 +331,5 @@ def test_historian_functions_of_a_notebook_answer_as_the_questions(
     options = {"times": ",".join(time.isoformat() for time in times)}
     expected, _ = answer(archived, questions()["interpolated"], TimeRange(), ["boiler/sp"], options, limits=LIMITS)
     assert_same(notebook.interpolated(folder, "boiler/sp", times=times).to_pylist(), expected.to_pylist())
-    with pytest.raises(notebook.ArchiveError, match="aggregate: found median; legal: time_average, "):
+    with pytest.raises(notebook.ArchiveError, match="--aggregate: found median; legal: time_average, "):
         notebook.aggregates(folder, "boiler/sp", since, until, aggregate="median")

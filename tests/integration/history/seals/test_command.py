@@ -123,7 +123,7 @@ async def test_verify_without_seals_says_when_the_first_day_is_sealed(database: 
         assert (await run(plant, "evidence", "verify", "--channel", "unit/fl*")).code == 0
         unknown = await run(plant, "evidence", "verify", "--channel", "nosuch")
         assert (unknown.code, unknown.out) == (1, "")
-        assert unknown.err == "plantlog: no channel matches nosuch (* matches any text)\n"
+        assert unknown.err == "plantlog: --channel: no channel matches nosuch (* matches any text)\n"
 
 
 async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: SealedPlant) -> None:

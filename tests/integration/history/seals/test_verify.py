@@ -341,5 +341,5 @@ async def test_unsealed_day_is_reported(plant: SealedPlant) -> None:
     with pytest.raises(OperationError, match="2026-03-09 is not sealed"):
         await plant.verify(DAY)
     await plant.seal()
-    with pytest.raises(OperationError, match="no channel matches unit/x"):
+    with pytest.raises(OperationError, match="--channel: no channel matches unit/x"):
         await plant.verify(DAY, ["unit/x"])
