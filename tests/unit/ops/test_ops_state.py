@@ -37,6 +37,7 @@ from ops.postgres.cluster import Cluster
 from ops.registration.rename import rename
 from ops.spool.replay import accept
 from tests.command import run
+from tests.ports import free_ports
 from tests.samples import batch
 from tests.spooling import spooled
 
@@ -140,7 +141,7 @@ def test_up_without_config_uses_the_last_one(tmp_path: Path) -> None:
 
 def test_up_says_where_to_change_a_generated_plant(tmp_path: Path) -> None:
     state = claimed(tmp_path)
-    options, console = UpOptions(port=21000), Console(record=True, file=io.StringIO(), width=500)
+    options, console = UpOptions(port=free_ports(13)), Console(record=True, file=io.StringIO(), width=500)
     deployment = deployment_for(state, options)
     _check_config(deployment, state, options, Step(console, "check configuration"))
     with deployment.config.open("a") as file:
