@@ -19,6 +19,7 @@ Defaults stand in brackets, as their type is written; words behind NULL say what
 ``1 min``, ``10 sampling intervals``, ``a 300th of the interval`` or ``20 times the interval``; of several, the longest.
 A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; SQL has its bounds as a list. NULL of one
 is such a length before since.
+``Periods`` are those that a question can find, ``5 steps to a 10th of the interval``.
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
 channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 
@@ -38,6 +39,7 @@ FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
 _PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
 _JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
+_PERIODS = re.compile(r"^-- Periods: (\d+) steps to a (\d+)th of the interval$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")
 _LEGAL = re.compile(r"^-- Legal: (.+)$", re.MULTILINE)
 _RANGE = re.compile(r"(\w+) (\S.*)?\.\.(.*\S)?")
@@ -94,6 +96,7 @@ class Question:
     reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that
     kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: it judges all channels
     compares: bool  # whether it needs samples before since, too
+    periods: tuple[int, int] | None  # that it finds: steps of the shortest one, and how often the longest one is there
 
     @property
     def macro(self) -> str:
@@ -133,7 +136,7 @@ def read(path: Path) -> Question:
     )
     reads = _READS.search(sql)
     reads_from = ("since", None) if reads is None else (reads[1], reads[2])
-    judges = _JUDGES.search(sql)
+    judges, periods = _JUDGES.search(sql), _PERIODS.search(sql)
     return Question(
         name=name,
         purpose=title[1],
@@ -146,6 +149,7 @@ def read(path: Path) -> Question:
         reads_from=reads_from,
         kinds=() if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],),
         compares=judges is not None and judges[2] is not None,
+        periods=None if periods is None else (int(periods[1]), int(periods[2])),
     )
 
 

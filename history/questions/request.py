@@ -84,6 +84,10 @@ class Request:
                 lengths.append(f"one false alarm of {_FALSE_ALARMS[parameter.name]} in {_text(value)}")
             elif _follows(parameter) and value is not None:
                 lengths.append(f"{parameter.name.replace('_', ' ')} {_text(value)}")
+        if self.question.periods is not None:
+            steps, times = self.question.periods
+            longest = (values["until"] - values["since"]) / times
+            lengths.append(f"periods from {_text(steps * values['step'])} to {_text(longest)}")
         if lengths:
             yield ", ".join(lengths)
 

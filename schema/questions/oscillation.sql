@@ -2,8 +2,9 @@
 --
 -- A channel swings if the zero crossings of its autocorrelation are regular (Thornhill, Huang and Zhang, 2003):
 -- regularity is the mean of half periods in three of their standard deviations, 1 and more is regular. The strongest
--- oscillation of a channel is found, of 5 means to a tenth of the interval, which has to have 200 means. amplitude is
--- half of what it swings by.
+-- oscillation of a channel is found. The periods that can be found are printed below the answer; a smaller step has
+-- shorter ones, a longer interval longer ones. The interval has to have 200 means. amplitude is half of what it swings
+-- by.
 -- since_when is where the amplitude passes half of its largest one (NULL: it swings from the start).
 --
 -- Channels whose periods differ by less than 5 % from the next one swing together: they have the same number in
@@ -21,6 +22,7 @@
 --   least_regularity  float8       lowest regularity to list [1]
 -- Legal: step a 1000000th..interval, least_regularity 0..
 -- Judges: analog channels
+-- Periods: 5 steps to a 10th of the interval
 -- Portions: channel
 -- Cost: one pass over the samples, then 0.2 ms per channel of 500 means.
 -- Example: plantlog ask oscillation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z

@@ -68,3 +68,11 @@ def test_means_of_a_short_reference_are_shorter() -> None:
     for reference, sampling, step in ((8, 1.0, 57.6), (1, 1.0, 36.0), (1, 60.0, 60.0)):
         known = request("departure", 8 * HOUR, reference=[DAY - reference * HOUR, DAY]).with_sampling(sampling)
         assert known.values["step"] == timedelta(seconds=step)
+
+
+def test_periods_that_can_be_found_are_said() -> None:
+    for options, line in (
+        ({}, "step 7.2 s, periods from 36 s to 6 min"),
+        ({"step": timedelta(seconds=2)}, "step 2 s, periods from 10 s to 6 min"),
+    ):
+        assert list(request("oscillation", HOUR, **options).with_sampling(1.0).notes()) == [line]

@@ -11,6 +11,7 @@ from history.sql.kernels.columns import Channels, Columns
 from history.sql.kernels.oscillations import Oscillations
 from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
+from schema.question_files import questions
 from tests.unit.history.sql_samples import columns
 
 _N = 500
@@ -94,3 +95,12 @@ def test_a_channel_with_few_means_is_not_judged() -> None:
     values[1, :100] = np.nan
     values[2] = 7.0
     assert all_rows(values)["verdict"].tolist() == [JUDGED, FEW_SAMPLES, JUDGED]
+
+
+def test_the_periods_of_the_header_are_found_and_no_others() -> None:
+    shortest, times = questions()["oscillation"].periods or (0, 0)
+    bounds = np.array([shortest, _N / times])
+    for period in (*bounds * [1.02, 0.98], *bounds * [0.9, 1.1]):
+        found = oscillations(np.sin(2 * np.pi * _PLACES / period)[None, :])["period"]
+        inside = bounds[0] <= period <= bounds[1]
+        assert found == pytest.approx([period] if inside else [], rel=0.02), (period, found)

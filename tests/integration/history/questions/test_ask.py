@@ -180,6 +180,7 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
         ("first_mover", ("--reference", "3 h"), "2 channels judged though most of their reference has no samples: "),
         ("change_points", ("--step", "60 s"), "2 channels not judged, too few samples in the interval: "),
         ("oscillation", (), "2 channels judged"),
+        ("oscillation", ("--step", "2 s"), "step 2 s, periods from 10 s to 1 min"),
     ],
 )
 def test_what_can_not_be_judged_and_what_can_is_said(
