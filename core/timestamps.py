@@ -40,6 +40,12 @@ def begin(day: date, hour: int = 0) -> datetime:
     return datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=hour)
 
 
+def hours_begun(day: date, hours: range) -> int:
+    """Number of hours of a day that have begun, at least 1: others have hardly any samples, of clocks that are fast."""
+    now = datetime.now(UTC)
+    return sum(begin(day, hour) <= now for hour in hours) or 1
+
+
 def days_between(since: datetime, until: datetime) -> list[date]:
     """Days (UTC) that an interval touches."""
     first, last = since.astimezone(UTC).date(), (until - _US).astimezone(UTC).date()

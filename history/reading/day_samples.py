@@ -16,7 +16,7 @@ import numpy as np
 
 from core.batch import Int64s
 from core.samples import NO_SAMPLES, Samples
-from core.timestamps import begin, microseconds
+from core.timestamps import begin, hours_begun, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.day_files import DayFiles, merged, time_mask
 from history.archive.location import in_thread
@@ -28,6 +28,7 @@ from schema.queries import load
 Counts = dict[tuple[int, int], int]  # (channel, hour of the day) → samples
 _HOUR = timedelta(hours=1)
 _STREAMED = 1_000_000  # samples in memory, unless a single channel has more
+_MANY_PER_HOUR = 36_000  # samples of a channel: few have more
 
 
 class DaySamples:
@@ -97,7 +98,7 @@ class DaySamples:
 
     async def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
         """Samples as of :meth:`read`, of some channels at a time in their order."""
-        size, done = 1, 0
+        size, done = max(1, _STREAMED // (_MANY_PER_HOUR * hours_begun(self.day, hours))), 0
         while part := channels[done : done + size]:
             samples = await self.read(part, hours)
             done += len(part)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from core.samples import Samples, slices
+from core.timestamps import hours_begun
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
@@ -210,7 +211,7 @@ class Day:
         """Approximate number of samples of each channel."""
         n = len(self.hours.hours)
         others = self.live.union(*(day.merged for day in self.parts))
-        sizes = Counter(dict.fromkeys(others, n * _PER_HOUR))
+        sizes = Counter(dict.fromkeys(others, hours_begun(self.hours.day, self.hours.hours) * _PER_HOUR))
         for day in self.parts:
             sizes.update({number: 1 + place.samples * n // 24 for number, place in day.archived.items()})
         return sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ _PIECE = st.lists(
     max_size=12,
     unique_by=lambda one: one[:2],
 ).map(sorted)
-_DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
+_DAYS = [date(2025, 3, day) for day in (9, 10, 11)]
 
 
 @given(st.lists(_PIECE, max_size=6), st.integers(1, 30))
@@ -57,3 +57,11 @@ def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in
         assert samples <= limit or len(of_some) <= 1
         assert samples <= limit or not in_parts or len(some) == 1 or not all(of_some <= one for one in live)
         assert len(some) == len(days) or (in_parts and len(of_some) <= 1)
+
+
+def test_hours_to_come_take_no_space() -> None:
+    """A day of a hundred channels is read at once before it begins, and in portions when it is over."""
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    to_come, past = (Day(Hours(day, range(24)), [], frozenset(range(100)), {}) for day in (tomorrow, _DAYS[0]))
+    assert len(list(split_days([to_come], in_parts=False))) == 1
+    assert len(list(split_days([past], in_parts=False))) == 10
