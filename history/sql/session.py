@@ -38,6 +38,7 @@ _CREATED = re.compile(  # by a statement: the name of a table or view
     r"(?:\w+\.)*(?:\"([^\"]+)\"|(\w+))",
     re.IGNORECASE,
 )
+_VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 _LISTS = re.compile(r"\bSHOW\b|duckdb_|information_schema|pg_|pragma_|sqlite_", re.IGNORECASE)  # perhaps tables
 _PREFIX = "session-"  # of their folders
 
@@ -300,7 +301,7 @@ def opened(
                 for name, table in plant.tables.items():
                     connection.register(name, table)
                 connection.execute(queries["views"])
-                session.names = [name for (name,) in connection.execute(queries["select_names"]).fetchall()]
+                session.names = [*plant.tables, *_VIEW.findall(queries["views"])]
                 sources.push(opening.pop_all())
             plants.append(plant)
 

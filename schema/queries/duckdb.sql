@@ -353,10 +353,6 @@ ORDER BY g.channel_id, g.from_time;
 -- joins of the questions stay as they are written: what is on the right is kept in memory.
 SET disabled_optimizers = 'join_order,build_side_probe_side';
 
--- name: select_names
--- Names of tables and views.
-SELECT view_name FROM duckdb_views() WHERE NOT internal UNION SELECT table_name FROM duckdb_tables();
-
 -- name: lock
 -- From here on nothing is read but these tables, and nothing is written but temporary files.
 SET enable_external_access = false;
