@@ -214,7 +214,8 @@ class KernelFunctions:
     ) -> Any:
         """Samples and means that are farther off than in a reference, ``before`` (kernels/excursions.py)."""
         begin, end = before
-        kernel = Excursions(spans(channels), (begin, end), (since, until), short, long, false_alarms)
+        intervals = (begin, end), (since, until)
+        kernel = Excursions(Channels.of_fields(channels), spans(channels), *intervals, short, long, false_alarms)
         within = min(begin, since), max(end, until)
         return listed(FAR_OFF, self._results(channels, within, by_portion(kernel.compute)))
 

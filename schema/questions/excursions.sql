@@ -32,7 +32,7 @@ far_off AS (
                               epoch_us(since), epoch_us(until), epoch_us(short), epoch_us(long),
                               epoch_us(false_alarms)::DOUBLE), recursive := true)
     FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, since, until) AS g
+          FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
           WHERE g.kind = 'analog'
           HAVING count(*) > 0) AS a
 ),

@@ -7,6 +7,8 @@
 -- Not listed: channels with fewer than 40 changes in the reference (such as set points), and silence in a recorded gap.
 -- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
+-- Where the reference has no samples, or few, a line below the answer says so: then a channel that kept no value for
+-- as long as hold is not stuck, but no more is known.
 --
 -- moving_beside counts the other channels of the unit that changed meanwhile.
 --
@@ -42,6 +44,27 @@ long_runs AS MATERIALIZED (
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
                         AND g.from_time < coalesce(r.next_time, sel.ends)
                         AND coalesce(g.to_time, 'infinity') > r.from_time)
+),
+-- Seconds of the reference in which channels have no value: before their first sample, and in gaps.
+first_samples AS (
+    SELECT r.channel_id, min(r.from_time) AS time FROM runs AS r GROUP BY r.channel_id
+),
+gap_parts AS (
+    SELECT f.channel_id, least(coalesce(g.to_time, 'infinity'), reference[2]) AS ends,
+           greatest(g.from_time, f.time, reference[1],
+                    max(coalesce(g.to_time, 'infinity')) OVER (PARTITION BY g.channel_id ORDER BY g.from_time
+                                                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+               AS begins
+    FROM first_samples AS f
+    JOIN chart_gaps(channels, reference[1], reference[2]) AS g ON g.channel_id = f.channel_id AND NOT g.backfilled
+),
+missing AS (
+    SELECT f.channel_id, f.time >= reference[2] AND reference[1] < since AS whole,
+           epoch(greatest(f.time - reference[1], INTERVAL '0 s')) + coalesce(g.seconds, 0) AS seconds
+    FROM first_samples AS f
+    LEFT JOIN (SELECT p.channel_id, sum(greatest(epoch(p.ends - p.begins), 0)) AS seconds
+               FROM gap_parts AS p
+               GROUP BY p.channel_id) AS g ON g.channel_id = f.channel_id
 ),
 -- Few sensors were held for long. Only of these it matters what is usual.
 limits AS MATERIALIZED (
@@ -99,9 +122,8 @@ neighbours AS MATERIALIZED ( -- few; otherwise all samples may be joined with al
 moving_neighbours AS (
     SELECT o.channel_id, o.from_time, count(*) AS moving
     FROM neighbours AS o
-    JOIN (SELECT r.channel_id, min(r.from_time) AS first_time FROM runs AS r GROUP BY r.channel_id) AS f
-        ON f.channel_id = o.other
-    WHERE f.first_time < o.to_time
+    JOIN first_samples AS f ON f.channel_id = o.other
+    WHERE f.time < o.to_time
       AND NOT EXISTS (FROM runs AS r
                       WHERE r.channel_id = o.other AND r.from_time <= o.from_time
                         AND coalesce(r.next_time, 'infinity') >= o.to_time)
@@ -119,10 +141,12 @@ UNION ALL
 SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        CASE WHEN c.kind <> 'analog' THEN 'not judged, not analog'
             WHEN r.channel_id IS NULL THEN verdict_text(NULL)
-            WHEN l.channel_id IS NULL OR h.channel_id IS NOT NULL THEN verdict_text(1)
-            ELSE 'not judged, fewer than 40 changes in the reference' END
+            WHEN l.channel_id IS NOT NULL AND h.channel_id IS NULL
+            THEN 'not judged, fewer than 40 changes in the reference'
+            WHEN r.whole THEN 'judged by hold alone, as their reference has no samples'
+            ELSE verdict_text(CASE WHEN 2 * r.seconds > epoch(reference[2] - reference[1]) THEN 5 ELSE 1 END) END
 FROM channels_like(channels) AS c
-LEFT JOIN (SELECT DISTINCT r.channel_id FROM runs AS r) AS r ON r.channel_id = c.channel_id
+LEFT JOIN missing AS r ON r.channel_id = c.channel_id
 LEFT JOIN (SELECT DISTINCT l.channel_id FROM long_runs AS l) AS l ON l.channel_id = c.channel_id
 LEFT JOIN limits AS h ON h.channel_id = c.channel_id;
 

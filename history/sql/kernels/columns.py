@@ -20,6 +20,7 @@ from history.codec.row_groups import TIME
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
+_SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
 _BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
@@ -73,6 +74,15 @@ class Channels:
     def gaps_of(self, channel: int) -> Int64s:
         """The gaps of a channel, (gaps, 2)."""
         return self.gaps[rows_of(self.gap_channels, channel)]
+
+    def known_share(self, channel: int, time: Int64s, within: tuple[int, int]) -> float:
+        """Share of an interval (µs) in which a channel has a value: from its first sample there on, but not from a gap
+        to the next sample. ``time``: of its samples there, at least two."""
+        gaps, until = self.gaps_of(channel), np.append(time[1:], within[1])
+        if len(gaps):
+            begins = gaps[gaps[:, 1] - gaps[:, 0] > _SHORT_GAP * np.median(np.diff(time)), 0]
+            until = np.minimum(until, np.append(begins, within[1])[np.searchsorted(begins, time)])
+        return float((until - time).sum()) / (within[1] - within[0])
 
 
 def spans(channels: Iterable[ChannelFields]) -> dict[int, float]:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns, good_samples, joined
+from history.sql.kernels.columns import Channels, Columns, good_samples, joined
 from history.sql.kernels.reference import (
     FAULTY,
     JUDGED,
+    MOSTLY_MISSING,
     NO_SAMPLES,
     SHORT_REFERENCE,
     deviations,
@@ -70,6 +71,7 @@ class _Far(NamedTuple):
 class Excursions:
     """Samples far from the median of them and their neighbours, and means, short and long, far from those before."""
 
+    channels: Channels
     spans: Mapping[int, float]  # of the ranges of channels that have one
     reference: tuple[int, int]  # µs
     within: tuple[int, int]  # µs
@@ -110,7 +112,10 @@ class Excursions:
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
         floor = smallest(float(value[before].mean()), self.spans.get(channel))
         far = [_far(scale, limit, floor) for scale, (limit, _) in zip(scales, limits, strict=True)]
-        return max(verdicts, default=SHORT_REFERENCE), far
+        verdict = max(verdicts, default=SHORT_REFERENCE)
+        if verdicts and self.channels.known_share(channel, time[before], self.reference) < 1 / 2:
+            verdict = MOSTLY_MISSING
+        return verdict, far
 
     def _of_means(self, time: Int64s, value: Float64s, distance: float) -> Iterator[_Scale]:
         """Deviations of single means, and if the reference suffices, of long ones, from their medians there."""

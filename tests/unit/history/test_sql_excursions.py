@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from core.batch import Float64s
 from core.errors import OperationError
+from history.sql.kernels.columns import Channels
 from history.sql.kernels.excursions import Excursions
-from history.sql.kernels.reference import FAULTY, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import FAULTY, JUDGED, MOSTLY_MISSING, NO_SAMPLES, SHORT_REFERENCE
 from tests.unit.history.sql_samples import columns
 
 _SINCE, _UNTIL = 3600, 4800
@@ -16,13 +19,25 @@ _AT = np.arange(_UNTIL)
 Rows = list[tuple[int, int, int, float, float]]  # channel, scale, time, value, times of the limit
 
 
-def excursions(*values: Float64s, step: int = 1, reference: int = _SINCE) -> tuple[Rows, list[int]]:
-    """Rows, and the verdicts. ``values``: of channels, one each step (µs); ``reference``: steps before since."""
+def excursions(
+    *values: Float64s, step: int = 1, reference: int = _SINCE, gaps: Sequence[tuple[int, int]] = ()
+) -> tuple[Rows, list[int]]:
+    """Rows, and the verdicts. ``values``: of channels, one each step (µs); ``reference``: steps before since; ``gaps``:
+    of each channel, in steps."""
     within = _SINCE * step, _UNTIL * step
-    kernel = Excursions(
-        {}, (within[0] - reference * step, within[0]), within, 3 * step, 60 * step, 20.0 * _UNTIL * step
+    edges = {"gaps_from": [begin * step for begin, _ in gaps], "gaps_to": [end * step for _, end in gaps]}
+    channels = Channels.of_fields(
+        {"channel_id": number, "kind": "analog", "ends": within[1], **edges} for number in range(len(values))
     )
-    samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
+    kernel = Excursions(
+        channels, {}, (within[0] - reference * step, within[0]), within, 3 * step, 60 * step, 20.0 * _UNTIL * step
+    )
+    samples = [
+        (n, at * step, float(v), 0)
+        for n, of in enumerate(values)
+        for at, v in enumerate(of)
+        if not any(begin < at < end for begin, end in gaps)
+    ]
     result = kernel.compute(columns(samples))
     names = ("channel_id", "scale", "time", "value", "times")
     rows = list(zip(*(result[name].tolist() for name in names), strict=True))
@@ -92,9 +107,11 @@ def test_constant_channel_has_no_score() -> None:
 def test_what_can_not_be_judged_is_said() -> None:
     assert excursions(noise(1), reference=30) == ([], [SHORT_REFERENCE])
     assert excursions(noise(1)[:_SINCE]) == ([], [NO_SAMPLES])
+    assert excursions(noise(1), gaps=[(100, 1950)]) == ([], [MOSTLY_MISSING])
+    assert excursions(noise(1), gaps=[(100, 1850)]) == ([], [JUDGED])
 
 
 @pytest.mark.parametrize("name", ["short", "long"])
 def test_bins_have_a_length(name: str) -> None:
     with pytest.raises(OperationError, match=f"{name}: found 0 µs; legal: more than 0"):
-        Excursions({}, (0, 1), (1, 2), **{"short": 1, "long": 1, name: 0}, false_alarms=1.0)
+        Excursions(Channels.of_fields([]), {}, (0, 1), (1, 2), **{"short": 1, "long": 1, name: 0}, false_alarms=1.0)

@@ -95,7 +95,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
     },
     "young": {
         "departure": "not judged: the reference has 5 means, needs 50",
-        "stuck_sensors": "2 channels judged",
+        "stuck_sensors": "2 channels judged though most of their reference has no samples: young/a, young/b",
         None: _SHORT.format("young"),
     },
     "gaps": {
@@ -104,8 +104,8 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "first_mover": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "timeline": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "what_changed": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
-        "excursions": "2 channels judged",
-        "stuck_sensors": "2 channels judged",
+        "excursions": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
+        "stuck_sensors": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         None: _SHORT.format("gaps"),
     },
     "faulty": {
