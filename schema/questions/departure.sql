@@ -11,7 +11,8 @@
 -- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
 -- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
 -- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
--- itself unusual, so that less is seen.
+-- itself unusual, so that less is seen. A line below the answer says which channels drift all through the reference: it
+-- is shorter than a swing of them, such as that of a day, whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
@@ -46,11 +47,13 @@ SELECT u.unit_path AS unit, d.from_time AS departed_at, d.to_time AS returned_at
        CASE WHEN d.is_spe THEN 'SPE' WHEN NOT d.is_spe THEN 'T2' END AS statistic, d.peak_time AS peak_at,
        list_transform(d.channels, lambda channel: n.names[channel]) AS channels,
        list_transform(d.shares, lambda share: round(share, 3)) AS shares, d.judged AS judged_channels,
-       d.left_out AS left_out_channels, d.note
+       d.left_out AS left_out_channels, d.note, n.names[d.channel_id] AS channel,
+       CASE WHEN d.verdict IS NOT NULL THEN verdict_text(d.verdict) END AS verdict
 FROM departures AS d
 JOIN (SELECT DISTINCT g.unit, g.unit_path FROM analog AS g) AS u ON u.unit = d.unit
 CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM analog AS g) AS n;
 
-SELECT *
+SELECT * EXCLUDE (channel, verdict)
 FROM portion_rows
+WHERE verdict IS NULL
 ORDER BY departed_at IS NULL, round(score, 6) DESC, unit, departed_at;

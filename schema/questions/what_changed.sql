@@ -6,7 +6,8 @@
 -- the shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
 -- in one interval comes last, with a note. One that was constant before has no score, and comes after those that have
--- one: no spread measures nothing.
+-- one: no spread measures nothing. A line below the answer says which channels drift all through the earlier interval,
+-- as by a daily swing: a longer one has all of it.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on

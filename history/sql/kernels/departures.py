@@ -19,16 +19,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from core.batch import Float64s
 from core.formatting import count
 from history.codec.row_groups import TIME
-from history.sql.kernels.reference import PARTS, unlike
+from history.sql.kernels.drifts import DRIFTING, drifts
+from history.sql.kernels.reference import (
+    CONSTANT,
+    JUDGED,
+    NO_SAMPLES,
+    PARTS,
+    SHORT_REFERENCE,
+    unlike,
+)
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
 DEPARTURES = pa.struct(
     [
         ("unit", pa.int32()),
+        ("channel_id", pa.int32()),  # of a verdict
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of departures and notes only
         ("from_time", TIME),  # where the first bucket beyond the limit begins; None: the unit was not judged
         ("to_time", TIME),  # where the last one ends; None: the departure lasts until the end
         ("peak_time", TIME),
@@ -95,25 +106,28 @@ class Departures:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of DEPARTURES."""
         unit, channels, reference, values = means
-        nothing = {field.name: None for field in DEPARTURES} | {"unit": unit, "judged": 0, "left_out": len(channels)}
+        empty = {field.name: None for field in DEPARTURES} | {"unit": unit}
+        verdicts, middle, spread = _spreads(reference)
+        usable = verdicts == JUDGED
+        verdicts[[i for i in np.flatnonzero(usable) if drifts(reference[:, i])]] = DRIFTING
+        verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
+        for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
+            yield empty | {"channel_id": channel, "verdict": verdict}
+        nothing = empty | {"judged": 0, "left_out": len(channels)}
         filled = int((~np.isnan(reference)).any(axis=1).sum())
         if filled < MIN_REFERENCE:
             yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
             return
-        usable = np.isnan(reference).mean(axis=0) <= 1 / 2
-        missing = int((~usable).sum())
-        if not usable.any():
+        missing = int((verdicts == SHORT_REFERENCE).sum())
+        if missing == len(channels):
             yield nothing | {"note": f"not judged: {count(missing, 'channel')} mostly missing in the reference"}
             return
-        middle, spread = robust_spread(reference[:, usable])
-        moves = spread > _CONSTANT * np.maximum(np.abs(middle), np.nanmax(np.abs(reference[:, usable]), axis=0))
-        usable[usable] = moves
         if not usable.any():
             why = f"; {count(missing, 'channel')} mostly missing there" if missing else ""
             yield nothing | {"note": f"not judged: no channel moves in the reference{why}"}
             return
         reference, values, channels = reference[:, usable], values[:, usable], channels[usable]
-        model = _model(reference, middle[moves], spread[moves])
+        model = _model(reference, middle, spread)
         limits, note = self._limits(model, reference)
         known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels), "note": None}
         if note:
@@ -156,6 +170,18 @@ class Departures:
         parts_unlike = int(unlike(usual).any(axis=1).sum())
         note = f"the reference is unusual in {parts_unlike} of its {PARTS} parts: choose another one"
         return limits, note if parts_unlike else None
+
+
+def _spreads(reference: Float64s) -> tuple[NDArray[np.intp], Float64s, Float64s]:
+    """Verdicts on the channels of a reference, and the medians and spreads of those that can be judged."""
+    is_missing = np.isnan(reference)
+    enough = (~is_missing).any(axis=1).sum() >= MIN_REFERENCE
+    usable = np.flatnonzero((is_missing.mean(axis=0) <= 1 / 2) & enough)
+    middle, spread = robust_spread(reference[:, usable])
+    moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference[:, usable])), axis=0, initial=0.0)
+    verdicts = np.full(reference.shape[1], SHORT_REFERENCE)
+    verdicts[usable] = np.where(moves, JUDGED, CONSTANT)
+    return verdicts, middle[moves], spread[moves]
 
 
 def robust_spread(values: Float64s) -> tuple[Float64s, Float64s]:

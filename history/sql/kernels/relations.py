@@ -12,6 +12,7 @@ import pyarrow as pa
 from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.departures import robust_spread, wrapped
+from history.sql.kernels.drifts import DRIFTING, drifts
 from history.sql.kernels.reference import (
     CONSTANT,
     JUDGED,
@@ -82,6 +83,7 @@ class Relations:
         bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
         n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
         verdicts[usable[n > 0]] = JUDGED
+        verdicts[[usable[row] for row in np.flatnonzero(n) if drifts(before[row])]] = DRIFTING
         verdicts[usable[2 * n_bad > n]] = UNLIKE
         nothing = {field.name: None for field in RELATIONS}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):

@@ -9,6 +9,8 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.departures import Departures
+from history.sql.kernels.drifts import DRIFTING
+from history.sql.kernels.reference import CONSTANT, JUDGED, NO_SAMPLES, SHORT_REFERENCE
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 18, dtype=np.int32)
@@ -22,8 +24,17 @@ def values(seed: int, n: int, channels: int = 8) -> Float64s:
 
 
 def rows(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
+    """Departures and notes."""
+    return [row for row in of_unit(reference, later, alarm_every) if row["verdict"] is None]
+
+
+def verdicts(reference: Float64s, later: Float64s) -> list[int]:
+    return [row["verdict"] for row in of_unit(reference, later) if row["verdict"] is not None]
+
+
+def of_unit(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
     kernel = Departures(1000, 10, 10 * (alarm_every or 20 * len(later)))
-    return list(kernel.of_unit(UnitMeans(3, _IDS[: reference.shape[1]], reference, later)))
+    return list(kernel.of_unit(UnitMeans(3, np.arange(10, 10 + reference.shape[1], dtype=np.int32), reference, later)))
 
 
 def test_usual_operation_departs_about_as_often_as_is_accepted() -> None:
@@ -70,9 +81,9 @@ def test_more_channels_than_buckets() -> None:
     random = np.random.default_rng(1)
     reference, later = random.normal(size=(60, 400)), random.normal(size=(40, 400))
     later[20:, 7] += 100
-    departures = list(Departures(0, 1, 800).of_unit(UnitMeans(1, np.arange(400, dtype=np.int32), reference, later)))
+    departures = rows(reference, later)
     clearest = max(departures, key=lambda row: row["score"])
-    assert (clearest["from_time"], clearest["channels"][0], clearest["judged"]) == (20, 7, 400)
+    assert (clearest["from_time"], clearest["channels"][0], clearest["judged"]) == (1200, 17, 400)
 
 
 def test_what_is_missing_is_not_far_off() -> None:
@@ -105,3 +116,13 @@ def test_a_reference_that_says_nothing_is_no_answer() -> None:
     ):
         [row] = rows(reference, later)
         assert (row["from_time"], row["score"], row["note"], row["left_out"]) == (None, None, note, 8)
+
+
+def test_what_is_said_of_each_channel() -> None:
+    reference, later = values(1, 300), values(2, 100)
+    reference[:200, 0] = np.nan
+    reference[:, 1] = 7.0
+    later[:, 2] = np.nan
+    reference[:, 3] += np.linspace(0, 12, 300)
+    assert verdicts(reference, later) == [SHORT_REFERENCE, CONSTANT, NO_SAMPLES, DRIFTING, *[JUDGED] * 4]
+    assert verdicts(reference[:40], later) == [SHORT_REFERENCE] * 8

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from core.batch import Float64s
+from history.sql.kernels.drifts import DRIFTING
 from history.sql.kernels.episodes import Episodes
-from history.sql.kernels.reference import CONSTANT, JUDGED, MOSTLY_MISSING, NO_SAMPLES, SHORT_REFERENCE, UNLIKE
+from history.sql.kernels.reference import (
+    CONSTANT,
+    JUDGED,
+    MOSTLY_MISSING,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    UNLIKE,
+)
 from history.sql.kernels.unit_means import UnitMeans
 
 
@@ -69,6 +77,7 @@ def test_what_cannot_be_judged() -> None:
         (np.full(100, 3.0), np.full(100, 4.0), CONSTANT),
         (mostly_gone, noise(2, 200), MOSTLY_MISSING),
         (faulty, noise(2, 200), UNLIKE),
+        (noise(1, 300) + np.linspace(0, 4, 300), noise(2, 200) + 2, DRIFTING),
         (noise(1, 300), noise(2, 200), JUDGED),
     ):
         assert (verdict(reference, values), rows(reference, values)) == (expected, [])

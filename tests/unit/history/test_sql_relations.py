@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
+from history.sql.kernels.drifts import DRIFTING
 from history.sql.kernels.reference import (
     CONSTANT,
     JUDGED,
@@ -96,10 +97,16 @@ def test_what_can_not_be_judged_is_said() -> None:
 
 
 def test_a_faulty_reference_is_said_of_the_odd_one() -> None:
-    every = together(1, 500)
+    every = together(2, 500)
     assert verdicts(every[:300], every[300:])[:4] == [JUDGED] * 4
     every[120:170, 0] += 1
     assert verdicts(every[:300], every[300:])[:4] == [UNLIKE, JUDGED, JUDGED, JUDGED]
+
+
+def test_a_drift_of_the_reference_is_said() -> None:
+    every = together(1, 500)
+    every[:, :4] += 20 * np.sin(np.arange(500) / 700)[:, None] * [1, 2, -3, 40]
+    assert verdicts(every[:300], every[300:])[:4] == [DRIFTING] * 4
 
 
 def test_a_limit_that_is_not_computed_would_not_be_passed() -> None:

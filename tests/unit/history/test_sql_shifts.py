@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
+from history.sql.kernels.drifts import DRIFTING
 from history.sql.kernels.reference import JUDGED, UNLIKE
 from history.sql.kernels.shifts import by_chance, quantile
 
@@ -70,6 +71,11 @@ def test_a_fault_of_the_reference_is_said() -> None:
     assert by_chance(values, np.ones(_N), _N).verdict == JUDGED
     values[100:160] += 20
     assert by_chance(values, np.ones(_N), _N).verdict == UNLIKE
+
+
+def test_a_drift_of_the_reference_is_said() -> None:
+    drift = np.linspace(0, 4, _N)
+    assert by_chance(noise("0", 1, _N) + drift, np.ones(_N), _N).verdict == DRIFTING
 
 
 def test_quantiles_are_those_of_student() -> None:

@@ -83,7 +83,6 @@ _UNLIKE = "1 channel judged though a part of their reference is unlike the rest:
 _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what is said; None: of all other questions
     "two": {
         "broken_relation": "2 channels not judged, move with no other channel in the reference: two/a, two/b",
-        "departure": "no rows: nothing found in 2 channels",
         None: "2 channels judged",
     },
     "constant": {

@@ -1,0 +1,30 @@
+"""A plant with a daily swing: a reference that is shorter than it says so, and one of a day has no false rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.integration.history.questions.recording import Recording, at
+
+_HOURS = 28
+_SHORT = (
+    "4 channels judged though they drift all through their reference: "
+    "one as long as a slow swing, such as a day, tells it from an event: unit/0, unit/1, unit/2, unit/3"
+)
+
+
+@pytest.mark.slow
+async def test_a_reference_shorter_than_a_swing_is_said(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 3600 * _HOURS, 10)
+    random = np.random.default_rng(1)
+    day = np.sin(2 * np.pi * seconds / 86400 - 0.3)
+    for number in range(4):
+        await recorded.samples(f"unit/{number}", seconds, 50 + 20 * day + random.normal(0, 0.5, len(seconds)))
+    hour = at(3600 * (_HOURS - 1)), at(3600 * _HOURS)
+    for question in ("broken_relation", "departure", "episodes", "what_changed"):
+        table, notes = await recorded.answer(question, *hour)
+        assert _SHORT in notes.splitlines(), (question, notes)
+        assert table.num_rows or question == "broken_relation"
+        table, notes = await recorded.answer(question, *hour, reference="24 h")
+        assert (table.num_rows, "drift" in notes) == (0, False), (question, notes)
