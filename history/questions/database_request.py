@@ -78,10 +78,9 @@ def cast_by_postgresql(connection: asyncpg.Connection[Any]) -> Cast:
     """A cast by a database."""
 
     async def cast(kind: str, text: str) -> Any:
-        try:
-            return await connection.fetchval(cast_query(kind), text)
-        except asyncpg.DataError as error:
-            raise ValueError(str(error)) from error
+        if not await connection.fetchval(load("ask")["is_valid"], text, kind):
+            raise ValueError(text)
+        return await connection.fetchval(cast_query(kind), text)
 
     return cast
 

@@ -14,6 +14,10 @@ FROM unnest($1::text[]) AS p (pattern)
 WHERE p.pattern NOT IN (SELECT m.name FROM matching AS m)
   AND NOT (p.pattern LIKE '%*%' AND EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern])));
 
+-- name: is_valid
+-- Whether the text $1 is a value of the type $2. To cast it would log an error of the server where it is none.
+SELECT pg_input_is_valid($1::text, $2::text);
+
 -- name: select_lost_days
 -- Days between $1 and $2 of which retention dropped samples of the channels $3 (patterns; NULL: all)
 -- that are not archived.
