@@ -22,6 +22,8 @@ is such a length before since.
 ``Periods`` are those that a question can find, ``5 steps to a 10th of the interval``.
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
 channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+``Without rows: nothing is missing in {channels}`` is what an answer without rows says, where that is not that nothing
+was found.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
@@ -41,6 +43,7 @@ _PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILI
 _JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
 _PERIODS = re.compile(r"^-- Periods: (\d+) steps to a (\d+)th of the interval$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")
+_WITHOUT_ROWS = re.compile(r"^-- Without rows: (.+)$", re.MULTILINE)
 _LEGAL = re.compile(r"^-- Legal: (.+)$", re.MULTILINE)
 _RANGE = re.compile(r"(\w+) (\S.*)?\.\.(.*\S)?")
 _WITH_RANGE = ("interval", "int", "int4", "float8")  # types
@@ -97,6 +100,7 @@ class Question:
     kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: it judges all channels
     compares: bool  # whether it needs samples before since, too
     periods: tuple[int, int] | None  # that it finds: steps of the shortest one, and how often the longest one is there
+    without_rows: str  # what an answer without rows says of its {channels}
 
     @property
     def macro(self) -> str:
@@ -136,7 +140,7 @@ def read(path: Path) -> Question:
     )
     reads = _READS.search(sql)
     reads_from = ("since", None) if reads is None else (reads[1], reads[2])
-    judges, periods = _JUDGES.search(sql), _PERIODS.search(sql)
+    judges, periods, without_rows = (pattern.search(sql) for pattern in (_JUDGES, _PERIODS, _WITHOUT_ROWS))
     return Question(
         name=name,
         purpose=title[1],
@@ -150,6 +154,7 @@ def read(path: Path) -> Question:
         kinds=() if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],),
         compares=judges is not None and judges[2] is not None,
         periods=None if periods is None else (int(periods[1]), int(periods[2])),
+        without_rows="nothing found in {channels}" if without_rows is None else without_rows[1],
     )
 
 

@@ -30,8 +30,7 @@ def listed_plants(file: str, names: Sequence[str]) -> Plants:
     """The plants of a file that have one of these names (none: all). Raises OperationError."""
     with _only_in_plantlog("a file of plants"):
         from history.archive_days.plants_file import plants_of  # noqa: PLC0415 (the package of archives lacks it)
-
-        return plants_of(Path(file), names)
+    return plants_of(Path(file), names)
 
 
 def answered(
@@ -53,17 +52,19 @@ def answered(
         raise fault("limits", limits, "Limits of history.sql.sources.execution")
     bounds = [None if bound is None else _text(bound) for bound in interval]
     words = [f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None]
-    with _only_in_plantlog("a question without the location of an archive"):
-        table, notes = answer(
-            _state(state),
-            definition,
-            TimeRange(bounds[0], bounds[1]),
-            channels,
-            parse_options(definition, words),
-            ALL if plants is not None or installation is None else str(installation),
-            limits or LIMITS,
-            plants=plants,
-        )
+    if plants is None:
+        with _only_in_plantlog("a question without the location of an archive"):
+            import history.questions.database_request  # noqa: F401, PLC0415 (it, too)
+    table, notes = answer(
+        _state(state),
+        definition,
+        TimeRange(bounds[0], bounds[1]),
+        channels,
+        parse_options(definition, words),
+        ALL if plants is not None or installation is None else str(installation),
+        limits or LIMITS,
+        plants=plants,
+    )
     return table.replace_schema_metadata({"notes": notes})
 
 

@@ -213,10 +213,8 @@ def explain_no_rows(question: Question, interval: Interval, channels: Iterable[t
             unknown.append(name)
         else:
             judged.append(name)
-    finding, hint = "nothing found", ""
-    if any(parameter.name == "complete" for parameter in question.parameters):
-        finding, hint = "nothing is missing", "; --complete true lists them"
-    lines = [f"no rows: {finding} in {count(len(judged), 'channel')}{hint}" if judged else NOTHING_JUDGED]
+    finding = question.without_rows.format(channels=count(len(judged), "channel"))
+    lines = [f"no rows: {finding}" if judged else NOTHING_JUDGED]
     span = f"from {_time(interval.since)} to {_time(interval.until)}"
     earlier = f"from {_time(interval.first)} to {_time(interval.since)}, to compare with"
     for names, why in (

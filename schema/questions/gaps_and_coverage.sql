@@ -18,6 +18,7 @@
 -- takes 20 distances in the interval, or with the time of lookback before it. If there are fewer, covered_percent is
 -- NULL: nobody knows.
 -- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
+-- Without rows: nothing is missing in {channels}; --complete true lists them
 -- Portions: channel
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: plantlog ask gaps_and_coverage --from 2026-03-09T00:00Z --to 2026-03-10T00:00Z
