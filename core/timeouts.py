@@ -32,11 +32,7 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         if task.done():
             return task.result()
     finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait((task,), timeout=seconds)
-        if not task.cancelled():
-            task.exception()  # mark as retrieved
+        await _end(task, seconds)
     raise TimeoutError(f"no response within {seconds:g} s")
 
 
@@ -101,7 +97,14 @@ async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.wait([task])
     finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait([task], timeout=_CANCEL_AGAIN_SECONDS)
+        await _end(task, _CANCEL_AGAIN_SECONDS)
     task.result()
+
+
+async def _end(task: asyncio.Future[Any], again: float) -> None:
+    """Cancel until it has ended. ``again``: s, until it is cancelled once more."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=again)
+    if not task.cancelled():
+        task.exception()  # who cancels does not ask for it, and asyncio would report it as an error

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import pytest
 
-from core.timeouts import sleep_overrun, unread_seconds, within
+from core.timeouts import run_to_end, sleep_overrun, unread_seconds, within
 
 
 def starve(seconds: float) -> None:
@@ -55,6 +59,31 @@ async def test_errors_and_cancellation_pass_through() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert waited.cancelled()
+
+
+@pytest.mark.parametrize("awaiting", [run_to_end, partial(within, 60.0)])
+async def test_error_while_it_is_cancelled_is_not_reported(
+    awaiting: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
+) -> None:
+    """A connection that breaks while its collector stops: asyncio would report it whenever memory is collected."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    async def breaks() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("closed")
+
+    task = asyncio.create_task(awaiting(breaks()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    del task
+    gc.collect()
+    assert reported == []
 
 
 async def test_sleep_returns_its_lateness() -> None:
