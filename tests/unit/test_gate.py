@@ -87,7 +87,7 @@ def test_gate_fails_what_takes_more_cpu_time_and_is_not_marked(tmp_path: Path) -
     commit = next(str(number) for number in range(200) if is_chosen(str(number), slow))
     output = run(tmp_path, {"conftest.py": _LIMIT, "integration/test_a.py": _BUSY}, "--gate", commit)
     assert named(output, "FAILED") == ["test_without_a_mark"]
-    assert re.search(r"took 0\.\d s of CPU time, and may take 0\.075: make it cheaper, or mark it slow", output)
+    assert re.search(r"took 0\.\d s of CPU time, and may take 0\.0375: make it cheaper, or mark it slow", output)
     assert named(output, "PASSED") == ["test_with_a_fixture", "test_slow", "test_always"]
 
 
