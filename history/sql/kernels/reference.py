@@ -36,6 +36,7 @@ _MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
 _CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
 _MARGIN = 1.2  # above the largest deviation of the reference
+_KNOWN = 3.0  # times the largest deviation of the reference: how far a heavy tail is known from it
 
 
 class Usual(NamedTuple):
@@ -164,19 +165,24 @@ def _median(distances: Int64s) -> int:
 
 
 def _level(maxima: Float64s, blocks: float) -> float:
-    """Maximum of a block that one in exp(``blocks``) blocks exceeds. A tail is heavy only where that is clear."""
+    """Maximum of a block that one in exp(``blocks``) blocks exceeds.
+
+    A tail is heavy only where that is clear, and then no farther than it is known.
+    """
     mean, second, third = map(float, _moment_weights(len(maxima)) @ np.sort(maxima))
     spread = 2 * second - mean
     if spread <= 0:
         return mean
     place = 2 / (3 + (6 * third - 6 * second + mean) / spread) - np.log(2) / np.log(3)
     shape = min(-7.859 * place - 2.9554 * place**2, _HEAVIEST)
+    scale = spread / np.log(2)
+    light = float(mean - _EULER * scale + scale * blocks)
     if shape < _CLEARLY_HEAVY:
-        scale = spread / np.log(2)
-        return float(mean - _EULER * scale + scale * blocks)
+        return light
     gamma = math.gamma(1 - shape)
     scale = spread * shape / ((2**shape - 1) * gamma)
-    return float(mean - scale * (gamma - 1) / shape + scale * math.expm1(shape * blocks) / shape)
+    heavy = float(mean - scale * (gamma - 1) / shape + scale * math.expm1(shape * blocks) / shape)
+    return min(heavy, max(light, _KNOWN * float(maxima.max())))
 
 
 @cache

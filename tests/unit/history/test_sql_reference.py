@@ -63,6 +63,14 @@ def test_limits_are_seldom_exceeded_by_chance(noise: Callable[[np.random.Generat
     assert exceeded <= 12, exceeded  # of 80; 4 expected, and more where tails are heavy
 
 
+def test_heavy_tail_of_a_short_reference_does_not_hide_the_end_of_a_flow() -> None:
+    """A flow that fell by a tenth at times (Tennessee Eastman, fault 6), and then to zero. Rarer alarms may hide it."""
+    flow = np.random.default_rng(6).normal(0, 0.005, 160)
+    flow[40:48] -= 0.03
+    flow[110:112] -= 0.08
+    assert usual(flow, 3e5, 1).limit < 0.3 < usual(flow, 1e100, 1).limit
+
+
 def test_faults_in_the_reference_are_counted_and_left_out() -> None:
     values = np.random.default_rng(1).normal(50, 1, _HOUR)
     clean = usual(deviations(values, 16)[48:-16], 20 * _HOUR, 16)
