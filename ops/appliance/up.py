@@ -285,9 +285,12 @@ def _update_programs(
         _replace_other_version(supervisor, all_programs, db, plant, state, step)
         return
     _hand_over_sources(supervisor, plant, state)
-    for what, names in zip(("restarted (changed)", "stopped"), supervisor.update(all_programs), strict=True):
-        if names:
-            step.note(f"{what}: {', '.join(names)}")
+    restarted, stopped = supervisor.update(all_programs)
+    if restarted:
+        step.note(f"restarted (changed): {', '.join(restarted)}")
+    if stopped:
+        remedy = "; to keep the simulator, add --simulator" if "simulator" in stopped else ""
+        step.note(f"stopped (this configuration does not use it): {', '.join(stopped)}{remedy}")
 
 
 def _replace_other_version(

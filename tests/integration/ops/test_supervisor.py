@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import configparser
+import io
 import os
 import shlex
 import socket
@@ -24,9 +25,12 @@ from core.errors import OperationError
 from core.files import folder_lock
 from core.paths import CHECKOUT, State
 from ops.appliance import orphans
+from ops.appliance.database import Database as ApplianceDatabase
 from ops.appliance.down import down
 from ops.appliance.refusals import check_plant
+from ops.appliance.steps import Step
 from ops.appliance.supervisor import Program, Supervisor, database_stopped, render, socket_path
+from ops.appliance.up import _update_programs
 from ops.deployment import Deployment
 from ops.ports import is_free
 from tests.command import in_a_process
@@ -154,6 +158,22 @@ def test_update_stops_only_changed_programs(state: State) -> None:
         supervisor.stop_programs("a")
         supervisor.stop_programs("a")  # stopped already
         assert pids(supervisor)["a"] is None
+
+
+def test_up_says_why_it_stops_the_simulator(state: State, tmp_path: Path) -> None:
+    """Another configuration over a demo that runs."""
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    source = '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1"\ntags = "tags.csv"\n'
+    (tmp_path / "plant.toml").write_text(f'[plant]\nname = "p"\n{source}')
+    plant, printed = load(tmp_path / "plant.toml"), io.StringIO()
+    step = Step(Console(file=printed, width=200), "register")
+    with supervised(state, [sleeper("simulator"), sleeper("writer")]) as supervisor:
+        supervisor.start_program("simulator")
+        _update_programs(supervisor, [sleeper("writer")], ApplianceDatabase(state, None), plant, state, step)
+        assert list(pids(supervisor)) == ["writer"]
+    assert printed.getvalue() == (
+        "  · stopped (this configuration does not use it): simulator; to keep the simulator, add --simulator\n"
+    )
 
 
 def test_up_refuses_a_taken_address_before_it_stops_who_listens_elsewhere(state: State, tmp_path: Path) -> None:
