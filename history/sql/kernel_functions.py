@@ -88,7 +88,7 @@ class KernelFunctions:
             (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
             (self.lagged_correlations, [channels, channels, *[number] * 4, "INTEGER"], CORRELATIONS),
             (self.far_samples, [channels, duckdb.list_type(number), *[number] * 4, "DOUBLE"], FAR_OFF),
-            (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
+            (self.changes_of, [channels, duckdb.list_type(number), *[number] * 3, "DOUBLE"], CHANGES),
             (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
             (self.differences_of, [*unit_arguments, number], DIFFERENCES),
             (self.relations_of, [*unit_arguments, number, "DOUBLE"], RELATIONS),
@@ -220,11 +220,19 @@ class KernelFunctions:
         return listed(FAR_OFF, self._results(channels, within, by_portion(kernel.compute)))
 
     def changes_of(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
+        self, channels: list[ChannelFields], before: list[int], since: int, until: int, step: int, least_score: float
     ) -> Any:
-        """Changes of level, slope or spread from since on (kernels/changes.py)."""
-        changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
-        return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
+        """Changes of level, slope or spread from since on that are larger than usual (kernels/changes.py).
+
+        ``before``: a reference.
+        """
+        require_length("step", step)
+        begin, end = before
+        first = since - step * -(-max(since - begin, 0) // step)
+        grid = Grid(Channels.of_fields(channels), first, step)
+        changes = Changes(grid, spans(channels), (begin, end), (since, until), least_score)
+        within = min(begin, since) - HOUR_US, max(end, until)
+        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute)))
 
     def oscillations_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float

@@ -3,32 +3,38 @@
 -- Means of "step" on both sides of each moment are compared at three widths: a 32nd, a 16th and an 8th of the interval
 -- on each side, twice that for spreads. A level has changed if a line with a step fits them better than a line, a slope
 -- if a line with a kink does; a spread, if the means scatter more or less about their neighbours. The score is how
--- large the change is in spreads of noise, also of noise that wanders or swings: never negative, 6 is rare by chance.
--- Single spikes are no change, nor is a steady drift. Where a channel changes more than four times in the interval,
--- as a machine in cycles does, that is its habit: only a change that is larger than these is listed.
+-- large the change is in spreads of noise, also of noise that wanders or swings, or of rounded values: never negative,
+-- 5.5 is rare by chance. Single spikes are no change, nor is a steady drift. What a channel does again and again is its
+-- habit, and only a change that is larger is listed: where it changes more than four times in the interval, as a
+-- machine in cycles does, and what it does in three of four parts of the reference that are as long as the interval. A
+-- channel without samples in the reference is judged by the interval alone.
 --
--- changed_at is where the first mean after the change begins. "before" and "after" are those of one width: mean, slope
--- in an hour, or standard deviation about a line; size is "after" minus "before", so positive: it rose. Channels with
--- fewer than 32 means are not judged, nor are the first and the last 8 means of the others (16 for spreads). A change
--- in a gap is shown where samples go on.
+-- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins.
+-- "before" and "after" are those of one width: mean, slope in an hour, or standard deviation about a line; size is
+-- "after" minus "before", so positive: it rose. Channels with fewer than 32 means are not judged, nor are the first and
+-- the last 8 means of the others (16 for spreads), nor is what is left of the interval behind the last whole mean. A
+-- change in a gap is shown where samples go on.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all analog ones]
 --   step         interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
---   least_score  float8       lowest score to list [6]
+--   reference    reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   least_score  float8       lowest score to list [5.5]
 -- Legal: step a 1000000th..interval, least_score 0..
+-- Reads from: reference
 -- Judges: analog channels
 -- Portions: channel
--- Cost: one pass over the samples, then 0.1 ms per channel of 300 means.
+-- Cost: one pass over the samples from the reference to until, then 0.1 ms per channel and 300 means.
 -- Example: plantlog ask change_points --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
 WITH changes AS (
-    SELECT unnest(changes_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
-                             epoch_us(step), least_score),
+    SELECT unnest(changes_of(a.fields, list_transform(reference, lambda bound: epoch_us(bound)), epoch_us(since),
+                             epoch_us(until), epoch_us(step), least_score),
                   recursive := true)
     FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, since, until) AS g
+          FROM channels_with_gaps(channels, least(since, reference[1]) - INTERVAL '1 hour',
+                                  greatest(until, reference[2])) AS g
           WHERE g.kind = 'analog'
           HAVING count(*) > 0) AS a
 ),

@@ -6,14 +6,16 @@ Applied Statistics 8 (2014). Steps and kinks are tested against a line: Baranows
 Narrowest-over-threshold detection of multiple change points, JRSS B 81 (2019). The noise is that of an autoregression
 by robust spreads of differences: Chakar et al., A robust approach for estimating change-points in the mean of an
 AR(1) process, Bernoulli 23 (2017); and no less than what the sums themselves are in most windows, for noise of another
-kind and for channels that change again and again.
+kind and for channels that change again and again. What is usual of a reference counts as noise, too.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,12 +39,14 @@ CHANGES = pa.struct(
     ]
 )
 _LEVEL, _SLOPE, _SPREAD = range(3)
+_Row: TypeAlias = tuple[int, int, int, int, float, float, float]  # of CHANGES
 _MIN_SIDE = 8  # buckets on each side
 _SIDES = (32, 16, 8)  # of the buckets of a channel: how many are on each side
 _TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
 _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
 _HABIT = 4  # changes of a channel in the interval: where it has more, they are what it usually does
-
+_RARER_THAN = 0.25  # of the parts of a reference: as many have no larger change than is usual
+_USUAL_SCORE = 4.6  # of a change that is as large as is usual: 5.5 is 1.2 times that
 _MEDIAN = 0.6745  # of |z|
 _MAX_AUTOCORRELATION = 0.97  # most that values may depend on those before, to tell noise from changes
 _WHITE_ROUGHNESS = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
@@ -52,60 +56,61 @@ _HOUR = 3.6e9  # µs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """Places at which the means of buckets before and after differ by more than noise does."""
+    """Places at which the means of buckets before and after differ by more than noise does, and than is usual."""
 
     grid: Grid
     spans: Mapping[int, float]  # of the ranges of channels that have one
+    reference: tuple[int, int]  # µs
+    within: tuple[int, int]  # µs
     least_score: float
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(samples)
-        every = segments(means["channel_id"])
-        rows = [segment for segment in every if segment.stop - segment.start >= 4 * _MIN_SIDE]
-        lengths = [segment.stop - segment.start for segment in rows]
-        changes = [
-            (
-                int(means["channel_id"][one.start]),
-                JUDGED if one.stop - one.start >= 4 * _MIN_SIDE else FEW_SAMPLES,
-                0,
-                0,
-                np.nan,
-                np.nan,
-                np.nan,
+        reference, within = self.grid.whole(self.reference), self.grid.whole(self.within)
+        rows, groups = list[_Row](), defaultdict[tuple[int, int], list[tuple[slice, slice]]](list)
+        for channel in segments(means["channel_id"]):
+            before, inside = (
+                slice(*(channel.start + np.searchsorted(means["number"][channel], bounds)).tolist())
+                for bounds in (reference, within)
             )
-            for one in every
-        ]
-        for length in sorted(set(lengths)):
-            alike = [segment for segment, n in zip(rows, lengths, strict=True) if n == length]
-            values = np.array([means["value"][segment] for segment in alike])
-            ids = [int(means["channel_id"][segment.start]) for segment in alike]
-            for row, at, kind, before, after, score in self._of_values(values, ids):
-                number = int(means["number"][alike[row].start + at])
-                changes.append((ids[row], 0, self.grid.since + number * self.grid.step, kind, before, after, score))
-        columns = list(zip(*changes, strict=True)) or [()] * len(CHANGES)
+            n = inside.stop - inside.start
+            verdict = JUDGED if n >= 4 * _MIN_SIDE else FEW_SAMPLES
+            rows.append((int(means["channel_id"][channel.start]), verdict, 0, 0, np.nan, np.nan, np.nan))
+            if verdict == JUDGED:
+                groups[n, before.stop - before.start].append((before, inside))
+        for _, alike in sorted(groups.items()):
+            earlier, values = (np.array([means["value"][rows] for rows in part]) for part in zip(*alike, strict=True))
+            ids = [int(means["channel_id"][inside.start]) for _, inside in alike]
+            for row, at, kind, size_before, size_after, score in self._of_values(values, earlier, ids):
+                number = int(means["number"][alike[row][1].start + at])
+                time = self.grid.since + number * self.grid.step
+                rows.append((ids[row], 0, time, kind, size_before, size_after, score))
+        columns = list(zip(*rows, strict=True)) or [()] * len(CHANGES)
         kinds = (np.int32, np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
         return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
 
-    def _of_values(self, values: Float64s, ids: list[int]) -> Iterator[tuple[int, int, int, float, float, float]]:
-        """Row, bucket, kind, before, after and score of changes. ``values``: (channels, buckets)."""
+    def _of_values(
+        self, values: Float64s, earlier: Float64s, ids: list[int]
+    ) -> Iterator[tuple[int, int, int, float, float, float]]:
+        """Row, bucket, kind, before, after and score of changes. ``values``, ``earlier``: (channels, buckets)."""
         extent = np.ptp(values, axis=1)
-        # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range.
-        floor = np.maximum(1e-3 * extent, [1e-4 * self.spans.get(number, 0.0) for number in ids])
+        # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range, nor is
+        # half of what rounded values differ by.
+        ranges = np.array([self.spans.get(number, 0.0) for number in ids])
+        floor = np.maximum.reduce([1e-3 * extent, 1e-4 * ranges, _resolution(values) / 2])
         moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
-        scaled = (values - values[:, :1]) / np.where(moves, floor, 1.0)[:, None]
-        scores = list(_scores(scaled))
+        middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
+        scores = list(_scores((values - middle) / floor, (earlier - middle) / floor))
         beyond = [(array > self.least_score) & moves[:, None] for _, _, array in scores]
         for row in np.flatnonzero(np.any([array.any(axis=1) for array in beyond], axis=0)).tolist():
-            for kinds in ((_LEVEL, _SLOPE), (_SPREAD,)):
-                candidates = [
-                    (kind, side, bucket, float(array[row, bucket]))
-                    for (kind, side, array), far in zip(scores, beyond, strict=True)
-                    if kind in kinds
-                    for bucket in np.flatnonzero(far[row]).tolist()
-                ]
-                for kind, side, at, score in _clearest(candidates):
-                    yield row, at, kind, *self._sizes(values[row], kind, at, side), score
+            candidates = [
+                (kind, side, bucket, float(array[row, bucket]))
+                for (kind, side, array), far in zip(scores, beyond, strict=True)
+                for bucket in np.flatnonzero(far[row]).tolist()
+            ]
+            for kind, side, at, score in _clearest(candidates):
+                yield row, at, kind, *self._sizes(values[row], kind, at, side), score
 
     def _sizes(self, values: Float64s, kind: int, at: int, side: int) -> tuple[float, float]:
         """Level, slope or spread before and after a change."""
@@ -122,50 +127,101 @@ class Changes:
         return float((values - values.mean() - slope * off).std(ddof=2))
 
 
-def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
+def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Float64s]]:
     """Kind, bandwidth (buckets on each side), and the score at each bucket, (channels, buckets); at the ends 0.
 
-    ``values``: (channels, buckets), in floors of noise.
+    ``values``, ``earlier``: (channels, buckets), in floors of noise.
     """
     n = values.shape[1]
-    sides = sorted({max(n // part, _MIN_SIDE) for part in _SIDES})
-    smooth = values.copy()  # medians of three: a spike is no change
-    low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
-    smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
-    total, moment, rough = _sums(smooth), _sums(smooth * np.arange(n)), _sums(_roughness(values))
+    sums = _Sums.of(values)
+    reference = _Sums.of(earlier) if earlier.shape[1] > 4 * _MIN_SIDE else None
     deviation, depends = _noise(values)
     floor = np.ones(len(values))
+    sides = sorted({max(n // part, _MIN_SIDE) for part in _SIDES})
     for side in sides:
-        u = np.arange(side) + 0.5  # how far from the change
-        before, after = _around(total, side)
-        shift = np.arange(side, n - side + 1) - 0.5
-        moment_before, moment_after = (
-            moments - shift * sums for moments, sums in zip(_around(moment, side), (before, after), strict=True)
-        )
-        tilt = u.sum() / (u @ u)
-        step = (after - before - tilt * (moment_after + moment_before)) / np.sqrt(2 * np.square(1 - tilt * u).sum())
-        kink = moment_after - moment_before - u.mean() * (after + before)
-        kink /= np.sqrt(2 * np.square(u - u.mean()).sum())
-        stepped, kinked = 1 - tilt * u, u - u.mean()
-        weights = np.append(-stepped[::-1], stepped), np.append(kinked[::-1], kinked)
-        # Where the noise is larger than it usually is, so must a step be.
-        louder = np.maximum(_loudest(rough, side) * n / (_ROUGHNESS_FACTOR * rough[:, -1:]), 1.0) ** 2
-        sizes = np.abs(step), np.abs(kink)
-        noise = deviation * np.max([_correlated(one, depends) for one in weights], axis=0)
+        moves, louder, spread = _sizes(sums, side)
+        noise = deviation * np.max([_correlated(weights, depends) for weights in _weights(side)], axis=0)
         # Few changes are in few windows. What is large in more of them is what the channel does.
         calm = max(1 - _HABIT * 2 * side / n, 0.5)
-        habit = np.quantile(sizes, calm, axis=2).max(axis=0) / NormalDist().inv_cdf((1 + calm) / 2)
-        usual = np.maximum.reduce([noise, floor, habit])
+        habit = np.quantile(moves, calm, axis=2).max(axis=0) / NormalDist().inv_cdf((1 + calm) / 2)
+        chance = np.maximum.reduce([noise, floor, habit])
         if side <= n // 16:  # wider windows are often half of all: changes are in too many
-            floor = usual
-        for kind, size in zip((_LEVEL, _SLOPE), sizes, strict=True):
-            yield kind, side, _placed(size / louder / usual[:, None], n)
-        # The spread of a few means is uncertain: it takes twice as many.
-        before, after = _around(rough, 2 * side)
-        spread = np.abs(np.log(after / before)) * np.sqrt(side) / _WHITE_ROUGHNESS
+            floor = chance
         if side == sides[0]:
-            uneven = np.maximum(np.median(spread, axis=1, keepdims=True) / _MEDIAN, 1.0)
-        yield _SPREAD, 2 * side, _placed(spread / uneven, n)
+            scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
+        uneven = scatter
+        if reference is not None:
+            chance, uneven = map(np.maximum, (chance, uneven), _usual(reference, side, n))
+        for kind, size in zip((_LEVEL, _SLOPE), moves / louder, strict=True):
+            yield kind, side, _placed(size / chance[:, None], n)
+        yield _SPREAD, 2 * side, _placed(spread / uneven[:, None], n)
+
+
+def _usual(reference: _Sums, side: int, n: int) -> tuple[Float64s, Float64s]:
+    """What to divide the sizes of moves and of changes of the spread by, as such are usual; 0: it is not known.
+
+    A reference has parts as long as the interval (``n``). Usual is what three of four have.
+    """
+    channels, end = reference.total.shape
+    if end <= 4 * side:
+        return np.zeros(channels), np.zeros(channels)
+    moves, louder, spread = _sizes(reference, side)
+    moved, scattered = (_of_parts(sizes, n) / _USUAL_SCORE for sizes in (moves.max(axis=0) / louder, spread))
+    return moved, scattered
+
+
+def _of_parts(sizes: Float64s, n: int) -> Float64s:
+    """Size that the largest ones of three of four parts of ``n`` buckets exceed."""
+    parts = max(sizes.shape[1] // n, 1)
+    whole = sizes[:, : sizes.shape[1] // parts * parts].reshape(len(sizes), parts, -1)
+    largest: Float64s = np.quantile(whole.max(axis=2), _RARER_THAN, axis=1)
+    return largest
+
+
+class _Sums(NamedTuple):
+    """Sums of values, of moments and of roughness before each bucket, (channels, buckets + 1)."""
+
+    total: Float64s
+    moment: Float64s
+    rough: Float64s
+
+    @classmethod
+    def of(cls, values: Float64s) -> _Sums:
+        """Sums of values, (channels, buckets)."""
+        smooth = values.copy()  # medians of three: a spike is no change
+        low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
+        smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
+        return cls(_sums(smooth), _sums(smooth * np.arange(values.shape[1])), _sums(_roughness(values)))
+
+
+def _weights(side: int) -> tuple[Float64s, Float64s]:
+    """Weights of the buckets before and after a change in a step beside a line, and in a kink."""
+    u = np.arange(side) + 0.5  # how far from the change
+    stepped, kinked = 1 - u.sum() / (u @ u) * u, u - u.mean()
+    return np.append(-stepped[::-1], stepped), np.append(kinked[::-1], kinked)
+
+
+def _sizes(sums: _Sums, side: int) -> tuple[Float64s, Float64s, Float64s]:
+    """Sizes of steps and kinks (2, channels, positions), what divides them, and sizes of changes of the spread.
+
+    Positions are those that have so many buckets before and after them. The spread of a few means is uncertain: it
+    takes twice as many.
+    """
+    u, n = np.arange(side) + 0.5, sums.total.shape[1] - 1
+    before, after = _around(sums.total, side)
+    shift = np.arange(side, n - side + 1) - 0.5
+    moment_before, moment_after = (
+        moments - shift * total for moments, total in zip(_around(sums.moment, side), (before, after), strict=True)
+    )
+    tilt = u.sum() / (u @ u)
+    step = (after - before - tilt * (moment_after + moment_before)) / np.sqrt(2 * np.square(1 - tilt * u).sum())
+    kink = moment_after - moment_before - u.mean() * (after + before)
+    kink /= np.sqrt(2 * np.square(u - u.mean()).sum())
+    # Where the noise is larger than it usually is, so must a step be.
+    louder = np.maximum(_loudest(sums.rough, side) * n / (_ROUGHNESS_FACTOR * sums.rough[:, -1:]), 1.0) ** 2
+    rough_before, rough_after = _around(sums.rough, 2 * side)
+    spread = np.abs(np.log(rough_after / rough_before)) * np.sqrt(side) / _WHITE_ROUGHNESS
+    return np.abs([step, kink]), louder, spread
 
 
 def _around(sums: Float64s, side: int) -> tuple[Float64s, Float64s]:
@@ -194,6 +250,14 @@ def _roughness(values: Float64s) -> Float64s:
     rough = np.maximum(np.pad(rough, ((0, 0), (1, 1)), mode="edge"), 1.0)
     bounded: Float64s = np.minimum(rough, 3 * rough.mean(axis=1, keepdims=True))
     return bounded
+
+
+def _resolution(values: Float64s) -> Float64s:
+    """What the values of channels that are rounded differ by, but for a few; of others it is next to nothing."""
+    steps = np.abs(np.diff(values, axis=1))
+    steps[steps <= 1e-9 * np.abs(values).max(axis=1, keepdims=True)] = np.inf
+    smallest = np.partition(steps, _HABIT, axis=1)[:, _HABIT]
+    return np.where(np.isinf(smallest), 0.0, smallest)
 
 
 def _noise(values: Float64s) -> tuple[Float64s, Float64s]:
@@ -248,6 +312,7 @@ def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[i
         near = np.abs(bucket[clearest] - bucket[row]) <= side[row]
         for other in chosen:
             if other != row:
-                near &= np.abs(bucket[clearest] - bucket[other]) > side[clearest]
+                apart = np.minimum(np.abs(bucket[clearest] - bucket[other]), abs(bucket[row] - bucket[other]))
+                near &= apart > side[clearest]
         best = int(clearest[near][0]) if near.any() else row
         yield int(kind[best]), int(side[best]), int(bucket[best]), float(score[best])

@@ -65,6 +65,11 @@ class Grid:
         time = self.since + buckets["number"] * self.step
         return {"channel_id": buckets["channel_id"], "time": time, "value": buckets["value"]}
 
+    def whole(self, within: tuple[int, int]) -> tuple[int, int]:
+        """First bucket that lies within an interval (µs) as a whole, and the one behind the last."""
+        since, until = within
+        return -((self.since - since) // self.step), (until - self.since) // self.step
+
     def _number(self, time: Int64s) -> Int64s:
         """Number of the bucket; -1: it is before the first one."""
         return np.maximum((time - self.since) // self.step, -1)

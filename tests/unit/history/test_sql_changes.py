@@ -33,23 +33,28 @@ _PLANTED: list[tuple[int, Callable[[Float64s], Float64s]]] = [
 ]
 
 
-def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict[str, np.ndarray]]:
-    """``values``: (channels, buckets), one sample each."""
+def changes(
+    values: Float64s, least_score: float = 6.0, earlier: Float64s | None = None
+) -> tuple[list[Row], dict[str, np.ndarray]]:
+    """``values``, ``earlier``: (channels, buckets), one sample each; the earlier ones are the reference."""
+    earlier = values[:, :0] if earlier is None else earlier
+    since = earlier.shape[1] * STEP
+    until = since + values.shape[1] * STEP
     fields = [
-        {"channel_id": number, "kind": "analog", "ends": values.shape[1] * STEP, "gaps_from": [], "gaps_to": []}
+        {"channel_id": number, "kind": "analog", "ends": until, "gaps_from": [], "gaps_to": []}
         for number in range(len(values))
     ]
-    kernel = Changes(Grid(Channels.of_fields(fields), 0, STEP), {}, least_score)
+    kernel = Changes(Grid(Channels.of_fields(fields), 0, STEP), {}, (0, since), (since, until), least_score)
     samples = [
         (number, place * STEP + 3, float(value), 0)
-        for number, row in enumerate(values)
+        for number, row in enumerate(np.hstack([earlier, values]))
         for place, value in enumerate(row)
     ]
     every = kernel.compute(columns(samples))
     verdict = JUDGED if values.shape[1] >= 32 else FEW_SAMPLES
     assert every["verdict"][every["verdict"] > 0].tolist() == [verdict] * len(values)
     computed = {name: column[every["verdict"] == 0] for name, column in every.items()}
-    names = (computed["channel_id"], computed["time"] // STEP, computed["kind"])
+    names = (computed["channel_id"], (computed["time"] - since) // STEP, computed["kind"])
     return list(zip(*(name.tolist() for name in names), strict=True)), computed
 
 
@@ -116,6 +121,56 @@ def test_changes_of_a_channel_that_always_changes_are_its_habit(many: int) -> No
     assert len({channel for channel, at, kind in rows if kind == 0 and abs(at - AT) <= 1}) >= 24
 
 
+def test_changes_as_large_as_those_of_most_of_a_reference_are_its_habit() -> None:
+    """A valve that is moved once in each interval, and then much farther; a fault long ago is no habit."""
+    stepping = noise(9, 40) + 30 * (_PLACES >= 90)
+    earlier = np.hstack([noise(seed, 40) + 30 * (_PLACES >= AT) for seed in (10, 11, 12, 13)])
+    assert len(changes(stepping)[0]) >= 40
+    assert len(changes(stepping, earlier=earlier)[0]) <= 4
+    rows, _ = changes(stepping + 60 * (_PLACES >= 90), earlier=earlier)
+    assert len({channel for channel, at, _ in rows if abs(at - 90) <= 1}) >= 38
+    calm = np.hstack([noise(seed, 40) for seed in (10, 11, 12)])
+    assert len(changes(stepping, earlier=np.hstack([earlier[:, :_N], calm]))[0]) >= 40
+
+
+def test_a_moment_has_one_row() -> None:
+    louder = np.where(_PLACES >= AT, 8, 1)
+    rows, _ = changes(noise(14, 40) * louder + 60 * (_PLACES >= AT))
+    for channel in range(40):
+        places = sorted(at for one, at, _ in rows if one == channel)
+        assert places
+        assert (np.diff(places) >= 8).all(), rows
+
+
+def test_values_that_are_rounded_have_no_spread_by_themselves() -> None:
+    """They flicker between two neighbours now and then."""
+    random = np.random.default_rng(15)
+    flickering = np.array([np.where(random.random(_N) < 0.4, 1.0, 0.0) * (_PLACES >= AT) for _ in range(40)])
+    assert changes(20 + flickering)[0] == []
+    noisy = np.rint(5 * noise(16, 40)) * (_PLACES >= AT)
+    assert len({channel for channel, at, _ in changes(20 + noisy)[0] if abs(at - AT) <= 20}) >= 38
+
+
+def test_a_short_excursion_is_a_step_there_and_one_back() -> None:
+    """Ten means long, and a part of one at both ends, as of 50 minutes in a day."""
+    away = 340 * ((_PLACES >= 146) & (_PLACES < 156)) + 58 * (_PLACES == 145) + 85 * (_PLACES == 156)
+    rows, _ = changes(noise(1, 40) + away)
+    found = {
+        channel
+        for channel in range(40)
+        for [(first, one), (last, other)] in [sorted((at, kind) for row, at, kind in rows if row == channel)[:2]]
+        if (one, other) == (0, 0) and abs(first - 146) <= 1 and abs(last - 156) <= 1
+    }
+    assert len(found) >= 36, rows
+    assert len(rows) <= 2 * 40 + 4
+
+
+def test_a_part_of_a_mean_at_the_end_is_left_out() -> None:
+    grid = Grid(Channels.of_fields([]), 0, STEP)
+    assert grid.whole((-5 * STEP, -STEP)) == (-5, -1)
+    assert grid.whole((3, 10 * STEP + 9)) == (1, 10)
+
+
 def test_what_is_no_change() -> None:
     calm = noise(6, 5)
     calm[0, 100] += 1000  # a spike
@@ -156,4 +211,4 @@ def test_no_samples() -> None:
 
 def test_buckets_have_a_length() -> None:
     with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
-        Changes(Grid(Channels.of_fields([]), 0, 0), {}, 6.0)
+        Changes(Grid(Channels.of_fields([]), 0, 0), {}, (0, 0), (0, 0), 6.0)

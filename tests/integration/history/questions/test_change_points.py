@@ -43,3 +43,17 @@ async def test_changes_are_found_clearest_first(recorded: Recording) -> None:
     assert at(2016) <= spread["changed_at"] <= at(2064)
     assert spread["after"] > 10 * spread["before"]
     assert await recorded.ask("change_points", at(0), at(3600), least_score="1e6") == []
+
+
+async def test_what_an_operator_does_every_hour_is_usual(recorded: Recording) -> None:
+    """A valve is moved in each hour of the reference and in this one; the flow only in this one."""
+    hour, moved = np.arange(0.0, 3600.0, 4), (np.arange(0.0, 3600.0, 4) >= 1800)
+    for number in range(5):
+        await recorded.samples("valve", number * 3600 + hour, noise(10 + number)[:900] + 10 * moved)
+        await recorded.samples("flow", number * 3600 + hour, noise(20 + number)[:900] + 10 * moved * (number == 4))
+    span = at(4 * 3600), at(5 * 3600)
+    rows = await recorded.ask("change_points", *span, reference="4 h")
+    assert [(row["channel"], row["kind"], row["changed_at"]) for row in rows] == [("flow", "level", at(4.5 * 3600))]
+    # Without samples in the reference, the interval alone decides.
+    rows = await recorded.ask("change_points", *span, reference=f"{at(-7200).isoformat()}..{at(-3600).isoformat()}")
+    assert {(row["channel"], row["kind"]) for row in rows} == {("flow", "level"), ("valve", "level")}

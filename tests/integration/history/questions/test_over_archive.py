@@ -121,7 +121,7 @@ def test_answer_is_the_same_from_the_archive(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*_COMPARING, "change_points"])
+@pytest.mark.parametrize("name", _COMPARING)
 def test_answer_is_the_same_where_some_is_archived_and_some_is_not(stored: State, archived: State, name: str) -> None:
     """The reference, or the begin of the interval, is archived."""
     if name in _COMPARING:
