@@ -5,7 +5,8 @@
 -- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
 -- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
 -- not. Where both stood still in the reference, no relation is known: a pump that always ran has none with its flow.
--- A line below the answer says which channels drift all through it, as by a daily swing: choose a longer one.
+-- A line below the answer says which channels drift all through it, as by a daily swing, or have fewer than five cycles
+-- in it: choose a longer one.
 --
 -- channel is the one that most broken pairs have in common, or that is farther from what is usual of it; partners are
 -- the others, the farthest first. broken_at is where the first mean too far apart begins, until_when where the last one

@@ -12,7 +12,8 @@
 -- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
 -- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
 -- itself unusual, so that less is seen. A line below the answer says which channels drift all through the reference: it
--- is shorter than a swing of them, such as that of a day, whose course then departs.
+-- is shorter than a swing of them, such as that of a day, whose course then departs. Another one says of which channels
+-- it holds two to four cycles only.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

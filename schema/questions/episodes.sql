@@ -8,7 +8,8 @@
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
 -- limit. overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
--- judged. A line below the answer says which ones drift all through it, as by a daily swing: choose a longer one.
+-- judged. A line below the answer says which ones drift all through it, as by a daily swing, or have fewer than
+-- five cycles in it: choose a longer one.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -7,7 +7,7 @@
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
 -- in one interval comes last, with a note. One that was constant before has no score, and comes after those that have
 -- one: no spread measures nothing. A line below the answer says which channels drift all through the earlier interval,
--- as by a daily swing: a longer one has all of it.
+-- as by a daily swing, or have fewer than five cycles in it: a longer one has more of them.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on

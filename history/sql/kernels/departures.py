@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.formatting import count
 from history.codec.row_groups import TIME
-from history.sql.kernels.drifts import DRIFTING, drifts
+from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     JUDGED,
@@ -109,7 +109,8 @@ class Departures:
         empty = {field.name: None for field in DEPARTURES} | {"unit": unit}
         verdicts, middle, spread = _spreads(reference)
         usable = verdicts == JUDGED
-        verdicts[[i for i in np.flatnonzero(usable) if drifts(reference[:, i])]] = DRIFTING
+        for row in np.flatnonzero(usable):
+            verdicts[row] = dynamics(reference[:, row])
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield empty | {"channel_id": channel, "verdict": verdict}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.drifts import DRIFTING, drifts
+from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     JUDGED,
@@ -65,7 +65,7 @@ class Episodes:
         middle = float(np.median(known)) if len(known) else 0.0
         verdict = _verdict(known - middle, len(reference), values, middle)
         yield nothing | {"verdict": verdict}
-        if verdict not in (JUDGED, UNLIKE, MOSTLY_MISSING, DRIFTING):
+        if verdict not in (JUDGED, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
             return
         off = np.where(np.isnan(values), 0.0, values - middle)
         if not (np.abs(off) > least_limit(known - middle)).any():
@@ -94,6 +94,4 @@ def _verdict(deviations: Float64s, n: int, values: Float64s, middle: float) -> i
         return CONSTANT
     if has_unlike_part(deviations):
         return UNLIKE
-    if drifts(deviations):
-        return DRIFTING
-    return MOSTLY_MISSING if 2 * len(deviations) < n else JUDGED
+    return MOSTLY_MISSING if 2 * len(deviations) < n else dynamics(deviations)

@@ -86,7 +86,7 @@ class Oscillations:
     def _of_values(self, values: Float64s) -> Iterator[tuple[Any, ...]]:
         """Row of OSCILLATIONS without its channel, if there is one. ``values``: (buckets,)."""
         fast = _without_slow(values)
-        correlation = _autocorrelation(fast)
+        correlation = autocorrelation(fast)
         half, regularity = _half_period(correlation)
         period = 2 * half
         if regularity < self.least_regularity or not _SHORTEST <= period <= len(values) / _PERIODS:
@@ -123,7 +123,7 @@ def _without_slow(values: Float64s) -> Float64s:
     return np.fft.irfft(spectrum, len(values))
 
 
-def _autocorrelation(values: Float64s) -> Float64s:
+def autocorrelation(values: Float64s) -> Float64s:
     """Autocorrelation of the lags up to half of the values; it is not weakened by having fewer of them."""
     n = len(values)
     power = np.square(np.abs(np.fft.rfft(values, 2 * n)))

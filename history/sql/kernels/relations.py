@@ -12,10 +12,9 @@ import pyarrow as pa
 from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.departures import robust_spread, wrapped
-from history.sql.kernels.drifts import DRIFTING, drifts
+from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
-    JUDGED,
     MIN_POSITIONS,
     NO_SAMPLES,
     SHORT_REFERENCE,
@@ -82,8 +81,8 @@ class Relations:
         places = np.array(list(pairs), np.intp).reshape(-1, 2)
         bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
         n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
-        verdicts[usable[n > 0]] = JUDGED
-        verdicts[[usable[row] for row in np.flatnonzero(n) if drifts(before[row])]] = DRIFTING
+        for row in np.flatnonzero(n):
+            verdicts[usable[row]] = dynamics(before[row])
         verdicts[usable[2 * n_bad > n]] = UNLIKE
         nothing = {field.name: None for field in RELATIONS}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):

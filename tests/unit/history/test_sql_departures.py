@@ -9,8 +9,7 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.departures import Departures
-from history.sql.kernels.drifts import DRIFTING
-from history.sql.kernels.reference import CONSTANT, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import CONSTANT, DRIFTING, JUDGED, NO_SAMPLES, SHORT_REFERENCE
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 18, dtype=np.int32)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from core.batch import Float64s
-from history.sql.kernels.drifts import DRIFTING
 from history.sql.kernels.episodes import Episodes
 from history.sql.kernels.reference import (
     CONSTANT,
+    DRIFTING,
     JUDGED,
     MOSTLY_MISSING,
     NO_SAMPLES,

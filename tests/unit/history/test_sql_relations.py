@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
-from history.sql.kernels.drifts import DRIFTING
 from history.sql.kernels.reference import (
     CONSTANT,
+    DRIFTING,
     JUDGED,
     NO_SAMPLES,
     SHORT_REFERENCE,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
-from history.sql.kernels.drifts import DRIFTING
-from history.sql.kernels.reference import JUDGED, UNLIKE
+from history.sql.kernels.reference import DRIFTING, JUDGED, UNLIKE
 from history.sql.kernels.shifts import by_chance, quantile
 
 _N, _SHARE = 300, 1 / 400  # values; of comparisons

@@ -1,4 +1,4 @@
-"""A plant with a daily swing: a reference that is shorter than it says so, and one of a day has no false rows."""
+"""References that are shorter than a daily swing, or hold few cycles of a machine: the answer says so."""
 
 from __future__ import annotations
 
@@ -12,6 +12,23 @@ _SHORT = (
     "4 channels judged though they drift all through their reference: "
     "one as long as a slow swing, such as a day, tells it from an event: unit/0, unit/1, unit/2, unit/3"
 )
+_FEW = (
+    "2 channels judged though their reference holds fewer than 5 of their cycles: choose a longer one: press/0, press/1"
+)
+
+
+@pytest.mark.slow
+async def test_a_reference_of_few_cycles_is_said(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 120.0, 0.1)
+    random = np.random.default_rng(1)
+    for number in range(2):
+        stroke = np.minimum(seconds % 13 / 8, 1)
+        await recorded.samples(f"press/{number}", seconds, 10 + stroke + random.normal(0, 0.02, len(seconds)))
+    for question in ("broken_relation", "departure", "episodes", "what_changed"):
+        _, notes = await recorded.answer(question, at(80), at(120))
+        assert _FEW in notes.splitlines(), (question, notes)
+        _, notes = await recorded.answer(question, at(80), at(120), reference="80 s")
+        assert "cycles" not in notes, (question, notes)
 
 
 @pytest.mark.slow

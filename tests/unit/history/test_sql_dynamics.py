@@ -1,11 +1,26 @@
-"""Channels that drift all through a reference, and those that do not."""
+"""Channels that a reference is too short for, and those that it suffices for."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from core.batch import Float64s
-from history.sql.kernels.drifts import drifts
+from history.sql.kernels.dynamics import dynamics
+from history.sql.kernels.reference import DRIFTING, FEW_CYCLES, JUDGED
+
+
+def drifts(values: Float64s) -> bool:
+    return dynamics(values) == DRIFTING
+
+
+def cycles(seed: int, n: float) -> Float64s:
+    """So many cycles of 12 to 15 s, ten values a second: a ramp with noise."""
+    random = np.random.default_rng(seed)
+    ends = np.cumsum(random.uniform(12, 15, int(n) + 4))
+    at = np.arange(0, 13.5 * n, 0.1)
+    begins = np.append(0, ends)[np.searchsorted(ends, at, "right")]
+    ramp: Float64s = np.minimum((at - begins) / 8, 1) + random.normal(0, 0.02, len(at))
+    return ramp
 
 
 def swing(seed: int, hours: float, end: float = 25.0) -> Float64s:
@@ -33,3 +48,12 @@ def test_neither_noise_nor_a_step_nor_a_constant_drifts() -> None:
         assert not drifts(random.normal(0, 1, 400) + 20 * (np.arange(400) >= at))
     assert not drifts(np.full(400, 7.0))
     assert not drifts(np.arange(30.0)), "too few to say"
+
+
+def test_few_cycles_are_said_and_many_are_not() -> None:
+    for n in (2.5, 3, 4):
+        assert sum(dynamics(cycles(seed, n)) == FEW_CYCLES for seed in range(20)) >= 16, n
+    for n in (7, 10, 20):
+        assert sum(dynamics(cycles(seed, n)) == JUDGED for seed in range(20)) >= 19, n
+    noise = np.random.default_rng(1).normal(size=(200, 400))
+    assert {dynamics(row) for row in noise} == {JUDGED}

@@ -1,0 +1,58 @@
+"""Channels that a reference is too short for: they drift all through it, or it holds few of their cycles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.batch import Float64s
+from history.sql.kernels.oscillations import autocorrelation
+from history.sql.kernels.reference import DRIFTING, FEW_CYCLES, JUDGED, MIN_POSITIONS, PARTS
+
+TOO_SHORT = (DRIFTING, FEW_CYCLES)  # verdicts
+_RISE = 1.5  # spreads within the parts that the level rises or falls by, from the first part to the last one
+_STEP = 0.6  # of that, at most from one part to the next: more is a step
+_CYCLES = 5  # of a reference: fewer are few
+_ALIKE = 0.6  # autocorrelation of cycles, at least
+_SLOW = 0.3  # of the variance, at least, is left of it in means of blocks
+_SHORTER = 0.75  # of that: as much of shorter ones, which are then the cycles
+_MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
+_CONSTANT = 1e-9  # of the largest value: a smaller spread is none
+
+
+def dynamics(values: Float64s) -> int:
+    """Verdict on the reference of a channel: one of TOO_SHORT, or JUDGED.
+
+    ``values``: in the order of time; NaN: there is none.
+    """
+    known = values[~np.isnan(values)]
+    if len(known) < MIN_POSITIONS:
+        return JUDGED
+    return DRIFTING if _drifts(known) else FEW_CYCLES if _has_few_cycles(known) else JUDGED
+
+
+def _drifts(values: Float64s) -> bool:
+    """Return whether the level rises or falls all through them, by more than noise, as part of a daily swing does."""
+    parts = values[: len(values) // PARTS * PARTS].reshape(PARTS, -1)
+    levels = np.sort(parts, axis=1)[:, parts.shape[1] // 2]
+    steps = np.diff(levels)
+    steps = steps if steps.sum() > 0 else -steps
+    rise = float(steps.sum())
+    if not (steps.min() > 0 and steps.max() < _STEP * rise):
+        return False
+    spread = _MAD * float(np.median(np.abs(parts - levels[:, None])))
+    return rise > max(_RISE * spread, _CONSTANT * float(np.abs(levels).max()))
+
+
+def _has_few_cycles(values: Float64s) -> bool:
+    """Return whether they repeat themselves two to four times."""
+    off = values - values.mean()
+    blocks = off[: len(off) // MIN_POSITIONS * MIN_POSITIONS].reshape(MIN_POSITIONS, -1).mean(axis=1)
+    if float(blocks @ blocks) * len(off) < _SLOW * float(off @ off) * MIN_POSITIONS:
+        return False  # at a fifth of the cost
+    correlation = autocorrelation(off)
+    below = np.flatnonzero(correlation < 0)
+    if not len(below):
+        return False
+    begin, few = int(below[0]), len(values) // _CYCLES
+    longer = float(correlation[max(begin, few + 1) :].max(initial=0.0))
+    return longer >= _ALIKE and float(correlation[begin : few + 1].max(initial=0.0)) < _SHORTER * longer
