@@ -165,6 +165,18 @@ def _ranges(sql: str) -> dict[str, Range]:
 
 
 @cache
+def names() -> tuple[str, ...]:
+    """Names of the questions, in order."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.sql")))
+
+
+@cache
+def question(name: str) -> Question:
+    """The question with one of these names."""
+    return read(FOLDER / f"{name}.sql")
+
+
+@cache
 def questions() -> dict[str, Question]:
     """Questions by name."""
-    return {path.stem: read(path) for path in sorted(FOLDER.glob("*.sql"))}
+    return {name: question(name) for name in names()}

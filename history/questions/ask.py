@@ -21,7 +21,7 @@ from core.installation import ALL
 from core.paths import State
 from history.questions.request import Request, prepare_archived
 from history.sql.sources.execution import Limits
-from schema.question_files import Question, questions
+from schema.question_files import Question, names, question
 
 if TYPE_CHECKING:
     from history.archive_days.plants import Plants
@@ -97,10 +97,9 @@ def chosen_plants(file: str | Path | None, names: Sequence[str]) -> Plants | Non
 
 def find_question(name: str) -> Question:
     """One question. Raises OperationError with those that there are."""
-    known_questions = questions()
-    if name not in known_questions:
-        raise OperationError(f"unknown question {name!r}; known: {', '.join(known_questions)}")
-    return known_questions[name]
+    if name not in names():
+        raise OperationError(f"unknown question {name!r}; known: {', '.join(names())}")
+    return question(name)
 
 
 def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str]:

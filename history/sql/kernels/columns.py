@@ -138,7 +138,7 @@ def good_samples(samples: Samples) -> tuple[NDArray[np.int32], Int64s, Float64s]
 
 def typed(column: Any, kind: Any) -> Any:
     """An array of Arrow or numpy as one of Arrow; times are numbers (µs) in numpy."""
-    array = column if isinstance(column, pa.Array) else pa.array(column)
+    array = column if isinstance(column, pa.Array) else _array(pa.from_numpy_dtype(column.dtype), column)
     return array.view(kind) if array.type != kind else array
 
 
@@ -175,4 +175,6 @@ def _arrays(names: Collection[str], samples: Samples) -> dict[str, Any]:
 
 def _array(kind: Any, values: NDArray[Any]) -> Any:
     """Convert without Python or a cast: a NaN keeps its payload, and pyarrow does not import numpy.ma."""
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -50,3 +50,18 @@ def test_sessions_of_sql_connect_when_a_query_needs_a_table(tmp_path: Path) -> N
     assert "history.sql.session" in queried
     assert not queried & (slow | {"pydantic", "rich.markdown"})
     assert run_by(tmp_path, "sql", "SHOW TABLES") >= slow
+
+
+def test_rows_of_kernels_become_arrow_without_masked_arrays() -> None:
+    code = """
+import numpy as np
+import pyarrow as pa
+from core.imports import leave_out
+from history.sql.kernels.columns import listed
+leave_out("pandas")
+kind = pa.struct([("time", pa.timestamp("us", tz="UTC")), ("value", pa.float64()), ("on", pa.bool_())])
+columns = {"time": np.array([0, 1]), "value": np.array([0.5, np.nan]), "on": np.array([False, True])}
+row = listed(kind, [columns]).to_pylist()[0][1]
+assert (row["time"].microsecond, row["on"]) == (1, True) and row["value"] != row["value"]
+"""
+    assert "numpy.ma" not in imported(code)
