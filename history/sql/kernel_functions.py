@@ -71,8 +71,8 @@ class KernelFunctions:
     def __init__(self, source: KernelSource) -> None:
         self._source = source
 
-    def register(self, connection: Any, noted: Noted) -> None:
-        """Let queries call them. ``noted``: has the errors of a function remembered."""
+    def register(self, connection: Any, noted: Noted, is_needed: Callable[[str], bool]) -> None:
+        """Let queries call those that are needed, by name. ``noted``: has the errors of a function remembered."""
         ids, names, number = duckdb.list_type("INTEGER"), duckdb.list_type("VARCHAR"), "BIGINT"
         channels, configuration = _sql_type(pa.list_(CHANNEL)), _sql_type(CONFIGURATION)
         unit_arguments = [channels, ids, duckdb.list_type(number), *[number] * 3]
@@ -98,7 +98,9 @@ class KernelFunctions:
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
             (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
         ):
-            name, call = function.__name__, noted(_by_row(function))
+            if not is_needed(name := function.__name__):
+                continue
+            call = noted(_by_row(function))
             # Else DuckDB makes constants of the rows, one by one, when it plans a query.
             options = {"type": "arrow", "null_handling": "special", "side_effects": True}
             connection.create_function(name, call, arguments, _sql_type(pa.list_(kind)), **options)

@@ -274,7 +274,8 @@ def opened(
     where the database can't be reached.
     """
     queries = load("duckdb")
-    failures, plants = list[BaseException](), list[Any]()  # what ended a query; the plant's tables, once they are made
+    failures = list[BaseException]()  # what ended a query
+    plants, functions = list[Any](), list[Any]()  # the plant's tables, and functions, once they are made
     with _errors(limits, failures), ExitStack() as stack:
         sources = stack.enter_context(ExitStack())  # ends when DuckDB reads no more
         if executor is not None:
@@ -305,21 +306,21 @@ def opened(
                 sources.push(opening.pop_all())
             plants.append(plant)
 
-        def register() -> None:
+        def make(text: str | None = None) -> None:
             from history.sql.functions import Functions  # noqa: PLC0415 (all kernels: few queries need them)
 
-            Functions(plants[0].source, failures).register(connection)
-            for section in ("texts", "macros"):
-                connection.execute(queries[section])
+            if not functions:
+                functions.append(Functions(plants[0].source, failures))
+            functions[0].make(connection, text)
 
-        later = () if question else (read, register)
+        later = (make,) if question else (read, make)
         session = Session(connection, lambda: [plant.cancel() for plant in plants], failures, limits, later)
         with suppress(duckdb.InvalidInputException):  # a notebook that can't show it says so
             connection.execute("SET enable_progress_bar = false")  # else it is printed at a prompt of Python
         connection.execute(queries["settings"])
         if question is not None:
             read()
-            register()
+            make(f"{question.portion} {question.finish} {queries['select_judged']} usual_interval")
             connection.execute(queries["ask"])
             connection.execute(question.macro)
         session.add(others, files)

@@ -38,7 +38,8 @@ JOIN channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.ch
 WHERE g.to_time IS DISTINCT FROM g.from_time;
 
 -- name: texts
--- These macros and the next ones are made with the functions, once a query needs one.
+-- These macros and the next ones are made with the functions, once a query needs one; for a question, those that it
+-- names.
 
 -- As PostgreSQL writes a float8: 40, 46.5, 1e+15.
 CREATE MACRO number_text(number) AS
