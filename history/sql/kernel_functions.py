@@ -321,10 +321,15 @@ class KernelFunctions:
         return structs(kind, [pa.RecordBatch.from_pylist(rows, pa.schema(list(kind)))])
 
     def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int) -> Means:
-        """Number of buckets of an interval, and their means. What was known an hour before it holds."""
+        """Number of whole buckets of an interval, and their means. What was known an hour before it holds.
+
+        A part of a bucket at the end has another mean, of a part of a cycle. Only an interval that is shorter than a
+        bucket has one of its own length.
+        """
         since, until = within
         grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
-        return -((since - until) // step), self._results(channels, (since - HOUR_US, until), by_portion(grid.numbers))
+        n = max((until - since) // step, 1)
+        return n, self._results(channels, (since - HOUR_US, until), by_portion(grid.numbers))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""

@@ -45,6 +45,13 @@ async def test_calm_units_have_few_episodes(recorded: Recording) -> None:
     assert len(await recorded.ask("episodes", at(600), at(1200))) <= 2  # of ten units one in two is accepted
 
 
+async def test_a_part_of_a_mean_at_the_end_is_left_out(recorded: Recording) -> None:
+    """Each mean has one cycle of a pump, the half one at the end would have the upper half of it."""
+    await recorded.samples("level", _SECONDS, noise(1) + 20 * np.sin(_SECONDS * 2 * np.pi / 10))
+    reference = f"{at(0).isoformat()}..{at(600).isoformat()}"
+    assert await recorded.ask("episodes", at(600), at(1195), step="10 s", reference=reference) == []
+
+
 async def test_what_cannot_be_judged_is_said(recorded: Recording) -> None:
     await recorded.samples("short", _SECONDS[590:], noise(1)[590:])
     await recorded.samples("bad", _SECONDS, noise(2), BAD)
