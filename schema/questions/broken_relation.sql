@@ -8,11 +8,12 @@
 -- A line below the answer says which channels drift all through it, as by a daily swing, or have fewer than five cycles
 -- in it: choose a longer one.
 --
--- channel is the one that most broken pairs have in common, or that is farther from what is usual of it; partners are
--- the others, the farthest first. broken_at is where the first mean too far apart begins, until_when where the last one
--- ends (NULL: it lasted until the end). score is the largest distance in limits, never negative: 1 is the limit.
--- correlation_before and correlation_after are those with the first partner, in the reference and since then: 1: both
--- rise and fall together; -1: one rises when the other falls; NULL: one of them stands still.
+-- channel is the one that most broken pairs have in common; of a single pair, the one that is farther from the others
+-- that it moves with, or if one has no others, from what is usual of it. partners are the others, the farthest first.
+-- broken_at is where the first mean too far apart begins, until_when where the last one ends (NULL: it lasted until the
+-- end). score is the largest distance in limits, never negative: 1 is the limit. correlation_before and
+-- correlation_after are those with the first partner, in the reference and since then: 1: both rise and fall
+-- together; -1: one rises when the other falls; NULL: one of them stands still.
 --
 -- Parameters
 --   since              timestamptz  from this moment on

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,7 @@ RELATIONS = pa.struct(
         ("score", pa.float64()),  # the largest distance, in limits
     ]
 )
+_Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
 _LASTS = 3  # buckets beyond the limit, at least
@@ -52,7 +54,7 @@ class _Break:
     first: int
     last: int
     score: float
-    sizes: tuple[float, float]  # of the deviations of both from what is usual of them
+    sizes: tuple[float, float]  # of the deviations of both: from others that they move with, or from what is usual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +79,10 @@ class Relations:
         usable, middle, spread = usable[moves], middle[moves], spread[moves]
         before, after = (((part[:, usable] - middle) / spread).T for part in (reference, values))
         pairs = self._pairs(before)
-        judged = [self._judged(pair, r, before, after, len(pairs)) for pair, r in pairs.items()]
+        signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
+        for (i, j), correlation in pairs.items():
+            signs[i][j] = signs[j][i] = float(np.sign(correlation))
+        judged = [self._judged(pair, before, after, signs, len(pairs)) for pair in pairs]
         places = np.array(list(pairs), np.intp).reshape(-1, 2)
         bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
         n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
@@ -128,13 +133,13 @@ class Relations:
         return pairs
 
     def _judged(
-        self, pair: tuple[int, int], correlation: float, before: Float64s, after: Float64s, pairs: int
+        self, pair: tuple[int, int], before: Float64s, after: Float64s, signs: _Signs, pairs: int
     ) -> tuple[bool, _Break | None]:
         """Return whether a part of a pair's reference is unlike the rest, and the pair's farthest break if it has one.
 
         ``before``, ``after``: (channels, buckets).
         """
-        (i, j), sign = pair, np.sign(correlation)
+        (i, j), sign = pair, signs[pair[0]][pair[1]]
         apart = before[i] - sign * before[j]
         known = apart[~np.isnan(apart)]
         if len(known) < MIN_POSITIONS:
@@ -156,8 +161,18 @@ class Relations:
             return is_unlike, None
         score, first, last = max(breaks)
         rows = slice(-first, last + 1)
-        sizes = [float(np.nanmedian(np.abs(after[k, rows]))) for k in pair]
-        return is_unlike, _Break(pair, -first, last, score, (sizes[0], sizes[1]))
+        return is_unlike, _Break(pair, -first, last, score, _sizes(pair, after[:, rows], signs))
+
+
+def _sizes(pair: tuple[int, int], values: Float64s, signs: _Signs) -> tuple[float, float]:
+    """How far both channels are from the others that they move with; if one has none, from what is usual of them."""
+    others = [
+        [values[k] - sign * values[partner] for partner, sign in signs[k].items() if partner not in pair] for k in pair
+    ]
+    if not all(others):
+        others = [[values[k]] for k in pair]
+    first, second = (float(np.median([np.nanmedian(np.abs(one)) for one in distances])) for distances in others)
+    return first, second
 
 
 def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, list[_Break]]]:
