@@ -57,13 +57,13 @@ async def test_query_beyond_its_limits_says_how_to_narrow_it(plant: Maintained) 
     assert "needs more than 50MiB of memory: narrow" in await failure(plant, large, limits=Limits("50MiB", 2, 120))
 
 
-async def test_question_whose_session_can_not_begin_in_its_memory_says_so(plant: Maintained) -> None:
+async def test_question_whose_first_query_needs_more_memory_says_so(plant: Maintained) -> None:
     limits = Limits("8MB", 2, 60)
     object.__setattr__(limits, "memory", "8KiB")  # less than is legal: how much more takes how much is DuckDB's affair
 
     def begin() -> None:
-        with opened(plant.site.plant.state, limits, question=find_question("timeline")):
-            pass
+        with opened(plant.site.plant.state, limits, question=find_question("timeline")) as session:
+            session.table("SELECT count(*) FROM range(10)")
 
     with pytest.raises(OperationError, match=r"needs more than 8KiB of memory: narrow .*, or raise --memory$"):
         await asyncio.to_thread(begin)
