@@ -7,7 +7,7 @@
 -- 5.5 is rare by chance. Single spikes are no change, nor is a steady drift. What a channel does again and again is its
 -- habit, and only a change that is larger is listed: where it changes more than four times in the interval, as a
 -- machine in cycles does, and what it does in three of four parts of the reference that are as long as the interval. A
--- channel without samples in the reference is judged by the interval alone.
+-- channel without samples in the reference is judged by the interval alone, as a line below the answer says.
 --
 -- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins.
 -- "before" and "after" are those of one width: mean, slope in an hour, or standard deviation about a line; size is

@@ -24,7 +24,7 @@ from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns
-from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
+from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING
 from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
@@ -75,9 +75,9 @@ class Changes:
                 for bounds in (reference, within)
             )
             n = inside.stop - inside.start
-            verdict = JUDGED if n >= 4 * _MIN_SIDE else FEW_SAMPLES
+            verdict = FEW_SAMPLES if n < 4 * _MIN_SIDE else _verdict(before.stop - before.start, *reference)
             rows.append((int(means["channel_id"][channel.start]), verdict, 0, 0, np.nan, np.nan, np.nan))
-            if verdict == JUDGED:
+            if verdict != FEW_SAMPLES:
                 groups[n, before.stop - before.start].append((before, inside))
         for _, alike in sorted(groups.items()):
             earlier, values = (np.array([means["value"][rows] for rows in part]) for part in zip(*alike, strict=True))
@@ -125,6 +125,13 @@ class Changes:
         if kind == _SLOPE:
             return slope * _HOUR / self.grid.step
         return float((values - values.mean() - slope * off).std(ddof=2))
+
+
+def _verdict(n: int, begin: int, end: int) -> int:
+    """Verdict on ``n`` means of a reference of the buckets from ``begin`` to ``end``."""
+    if n <= 4 * _MIN_SIDE:
+        return INTERVAL_ALONE
+    return MOSTLY_MISSING if 2 * n < end - begin else JUDGED
 
 
 def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Float64s]]:

@@ -13,7 +13,7 @@ from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.kernels.changes import Changes
 from history.sql.kernels.columns import Channels
-from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
+from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED
 from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
@@ -51,7 +51,8 @@ def changes(
         for place, value in enumerate(row)
     ]
     every = kernel.compute(columns(samples))
-    verdict = JUDGED if values.shape[1] >= 32 else FEW_SAMPLES
+    known = JUDGED if earlier.shape[1] > 32 else INTERVAL_ALONE
+    verdict = known if values.shape[1] >= 32 else FEW_SAMPLES
     assert every["verdict"][every["verdict"] > 0].tolist() == [verdict] * len(values)
     computed = {name: column[every["verdict"] == 0] for name, column in every.items()}
     names = (computed["channel_id"], (computed["time"] - since) // STEP, computed["kind"])

@@ -93,11 +93,13 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         None: "2 channels judged",
     },
     "young": {
+        "change_points": "2 channels judged by the interval alone, too few samples in the reference: young/a, young/b",
         "departure": "not judged: the reference has 5 means, needs 50",
         "stuck_sensors": "2 channels judged though most of their reference has no samples: young/a, young/b",
         None: _SHORT.format("young"),
     },
     "gaps": {
+        "change_points": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "departure": "not judged: 2 channels mostly missing in the reference",
         "episodes": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "first_mover": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
@@ -108,6 +110,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         None: _SHORT.format("gaps"),
     },
     "faulty": {
+        "change_points": "2 channels judged",
         "broken_relation": "2 channels not judged, move with no other channel in the reference: faulty/a, faulty/b",
         "departure": "the reference is unusual in 1 of its 5 parts: choose another one",
         "compare": _UNLIKE,
