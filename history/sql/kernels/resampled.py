@@ -48,10 +48,13 @@ class Grid:
         first = self._first_rows(channel, time)
         last = np.append(first, len(time))[1:] - 1
         channel, number, last_value = channel[first], self._number(time[first]), value[last]
-        mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
+        mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) < len(time) else value
         ends = self.channels.ends[self.channels.positions(channel)]
         until = np.minimum(following(channel, number), self._first_from(ends))
         lengths = np.maximum(until - number, 1)
+        if lengths.sum() == len(lengths):  # nothing is held: each bucket has samples
+            kept = number >= 0
+            return {"channel_id": channel[kept], "number": number[kept], "value": mean[kept]}
         row = np.repeat(np.arange(len(number)), lengths)
         carried = count_up(lengths)
         channel, number = channel[row], number[row] + carried
