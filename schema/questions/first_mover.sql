@@ -17,7 +17,7 @@
 --   since         timestamptz  start of the search, shortly before the upset
 --   until         timestamptz  before this moment
 --   channels      text[]       names or patterns [NULL: all]
---   step          interval     length of a mean [NULL: the sampling interval]
+--   step          interval     length of a mean [NULL: a 10000th of the interval, the sampling interval]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
 --   sigmas        float8       smallest deviation, in standard deviations of the reference [0]

@@ -11,7 +11,7 @@
 --   channels      text[]       names or patterns [NULL: all]
 --   instant       timestamptz  reference of the column "seconds" [NULL: the middle]
 --   busy          int          leave out states that change more often than this, including the reference [20]
---   step          interval     length of the shortest mean of a move [NULL: the sampling interval]
+--   step          interval     length of the shortest mean [NULL: a 10000th of the interval, the sampling interval]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false jumps of all channels together [NULL: 20 times the interval]
 -- Legal: busy 0.., step a 1000000th..interval, false_alarms 1 us..100 years
