@@ -58,6 +58,7 @@ async def killed(plant: Maintained) -> AsyncIterator[Killed]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # it begins a process for every kill
 async def test_killed_at_any_step_the_job_loses_nothing(plant: Maintained) -> None:
     """Of the first time, and of late samples of a day that was dropped."""
     samples = await plant.stored()
