@@ -24,7 +24,7 @@ from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns
-from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING
+from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING, smoothed
 from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
@@ -165,7 +165,7 @@ def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Flo
 
 
 def _usual(reference: _Sums, side: int, n: int) -> tuple[Float64s, Float64s]:
-    """What to divide the sizes of moves and of changes of the spread by, as such are usual; 0: it is not known.
+    """Divisors of the sizes of moves and of changes of the spread, as such are usual; 0: it is not known.
 
     A reference has parts as long as the interval (``n``). Usual is what three of four have.
     """
@@ -195,9 +195,7 @@ class _Sums(NamedTuple):
     @classmethod
     def of(cls, values: Float64s) -> _Sums:
         """Sums of values, (channels, buckets)."""
-        smooth = values.copy()  # medians of three: a spike is no change
-        low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
-        smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
+        smooth = smoothed(values)  # a spike is no change
         return cls(_sums(smooth), _sums(smooth * np.arange(values.shape[1])), _sums(_roughness(values)))
 
 
@@ -260,7 +258,7 @@ def _roughness(values: Float64s) -> Float64s:
 
 
 def _resolution(values: Float64s) -> Float64s:
-    """What the values of channels that are rounded differ by, but for a few; of others it is next to nothing."""
+    """Steps by which the values of rounded channels differ, but for a few; of others they are next to nothing."""
     steps = np.abs(np.diff(values, axis=1))
     steps[steps <= 1e-9 * np.abs(values).max(axis=1, keepdims=True)] = np.inf
     smallest = np.partition(steps, _HABIT, axis=1)[:, _HABIT]

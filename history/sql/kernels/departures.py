@@ -107,7 +107,8 @@ class Departures:
         """Rows of DEPARTURES."""
         unit, channels, reference, values = means
         empty = {field.name: None for field in DEPARTURES} | {"unit": unit}
-        verdicts, middle, spread = _spreads(reference)
+        filled = int((~np.isnan(reference)).any(axis=1).sum())
+        verdicts, middle, spread = _spreads(reference, filled)
         usable = verdicts == JUDGED
         for row in np.flatnonzero(usable):
             verdicts[row] = dynamics(reference[:, row])
@@ -115,7 +116,6 @@ class Departures:
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield empty | {"channel_id": channel, "verdict": verdict}
         nothing = empty | {"judged": 0, "left_out": len(channels)}
-        filled = int((~np.isnan(reference)).any(axis=1).sum())
         if filled < MIN_REFERENCE:
             yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
             return
@@ -173,11 +173,12 @@ class Departures:
         return limits, note if parts_unlike else None
 
 
-def _spreads(reference: Float64s) -> tuple[NDArray[np.intp], Float64s, Float64s]:
-    """Verdicts on the channels of a reference, and the medians and spreads of those that can be judged."""
-    is_missing = np.isnan(reference)
-    enough = (~is_missing).any(axis=1).sum() >= MIN_REFERENCE
-    usable = np.flatnonzero((is_missing.mean(axis=0) <= 1 / 2) & enough)
+def _spreads(reference: Float64s, filled: int) -> tuple[NDArray[np.intp], Float64s, Float64s]:
+    """Verdicts on the channels of a reference, and the medians and spreads of those that can be judged.
+
+    ``filled``: number of buckets in which any channel has a mean.
+    """
+    usable = np.flatnonzero((np.isnan(reference).mean(axis=0) <= 1 / 2) & (filled >= MIN_REFERENCE))
     middle, spread = robust_spread(reference[:, usable])
     moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference[:, usable])), axis=0, initial=0.0)
     verdicts = np.full(reference.shape[1], SHORT_REFERENCE)

@@ -66,10 +66,11 @@ def smallest(mean: float, span: float | None) -> float:
 
 
 def smoothed(values: Float64s) -> Float64s:
-    """Medians of three: single outliers are gone, steps stay where they are. The first and the last value stay."""
+    """Medians of three along the last axis: single outliers are gone, steps stay where they are, and both ends stay."""
     smooth = values.copy()
-    low, high = np.minimum(values[:-2], values[1:-1]), np.maximum(values[:-2], values[1:-1])
-    smooth[1:-1] = np.maximum(low, np.minimum(high, values[2:]))
+    first, middle, last = values[..., :-2], values[..., 1:-1], values[..., 2:]
+    low, high = np.minimum(first, middle), np.maximum(first, middle)
+    smooth[..., 1:-1] = np.maximum(low, np.minimum(high, last))
     return smooth
 
 
