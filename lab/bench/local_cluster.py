@@ -17,7 +17,7 @@ from core.paths import CHECKOUT
 from ops import certificates
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_START_SECONDS = 300.0  # on a machine that runs other tests, too
+_START_SECONDS = 300.0  # a bound against hanging: each imports for seconds where a machine is busy
 
 
 @dataclass(slots=True)

@@ -156,13 +156,13 @@ def test_a_short_excursion_is_a_step_there_and_one_back() -> None:
     """Ten means long, and a part of one at both ends, as of 50 minutes in a day."""
     away = 340 * ((_PLACES >= 146) & (_PLACES < 156)) + 58 * (_PLACES == 145) + 85 * (_PLACES == 156)
     rows, _ = changes(noise(1, 40) + away)
-    found = {
+    both_ways = {
         channel
         for channel in range(40)
         for [(first, one), (last, other)] in [sorted((at, kind) for row, at, kind in rows if row == channel)[:2]]
         if (one, other) == (0, 0) and abs(first - 146) <= 1 and abs(last - 156) <= 1
     }
-    assert len(found) >= 36, rows
+    assert len(both_ways) >= 36, rows
     assert len(rows) <= 2 * 40 + 4
 
 

@@ -101,6 +101,6 @@ def test_the_periods_of_the_header_are_found_and_no_others() -> None:
     shortest, times = questions()["oscillation"].periods or (0, 0)
     bounds = np.array([shortest, _N / times])
     for period in (*bounds * [1.02, 0.98], *bounds * [0.9, 1.1]):
-        found = oscillations(np.sin(2 * np.pi * _PLACES / period)[None, :])["period"]
+        periods = oscillations(np.sin(2 * np.pi * _PLACES / period)[None, :])["period"]
         inside = bounds[0] <= period <= bounds[1]
-        assert found == pytest.approx([period] if inside else [], rel=0.02), (period, found)
+        assert periods == pytest.approx([period] if inside else [], rel=0.02), (period, periods)
