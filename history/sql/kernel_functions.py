@@ -194,13 +194,13 @@ class KernelFunctions:
         step: int,
         most: int,
     ) -> Any:
-        """The correlations with a target (kernels/correlations.py)."""
+        """The correlations with a target (kernels/correlations.py), by whole buckets, as of :meth:`_means`."""
+        buckets = (until - since) // step
+        until = since + buckets * step
         of_target = self._results(
             target, (first, until), by_portion(Grid(Channels.of_fields(target), since, step).numbers)
         )
-        [values] = dense(
-            np.array([one["channel_id"] for one in target], np.int32), -((since - until) // step), of_target
-        )
+        [values] = dense(np.array([one["channel_id"] for one in target], np.int32), buckets, of_target)
         kernel = Correlations(Grid(Channels.of_fields(channels), since, step), values, most)
         return listed(CORRELATIONS, self._results(channels, (first, until), kernel.compute_parts))
 

@@ -50,3 +50,13 @@ async def test_lags_and_signs(recorded: Recording) -> None:
         least_correlation=0.9,
     )
     assert near == []
+
+
+async def test_part_of_a_step_at_the_end_does_not_count(recorded: Recording) -> None:
+    swing = np.sin(_SECONDS / 50)
+    swing[-2:] = 1000
+    await recorded.samples("driver", _SECONDS, swing)
+    await recorded.samples("against", _SECONDS, -np.where(swing > 1, -swing, swing))
+    [row] = await recorded.ask("correlation", at(0), at(3600), target="driver", step="7 s")
+    assert row["correlation"] < -0.99
+    assert row["pairs"] <= 3600 // 7
