@@ -28,8 +28,8 @@ from core.formatting import count
 from core.imports import require_analysis
 from core.paths import CHECKOUT, plantlog_version
 from history.archive.location import Location
-from history.sql.sources.execution import answer_of
 from history.sql.sources.portion import forget_footers
+from history.sql.sources.processes import answer_of
 
 Result = TypeVar("Result")
 _CONNECT_SECONDS = 20.0

@@ -41,7 +41,7 @@ except plantlog_archive.ArchiveError as error:
     print(error)
 rows = plantlog_archive.ask(archive, "gaps_and_coverage", since=f"{day}T05:00", until=f"{day}T08:00", key=key)
 print(sorted(rows["channel"].to_pylist()), rows.schema.metadata)
-from plantlog_archive.history.sql.sources.execution import Processes
+from plantlog_archive.history.sql.sources.processes import Processes
 processes = Processes(2)
 print(processes.submit(max, 3, 4).result())
 processes.shutdown()

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from core.errors import OperationError
-from history.sql.sources.execution import Processes, in_order
+from history.sql.sources.execution import in_order
+from history.sql.sources.processes import Processes
 from tests.waiting import PATIENCE, until_sync
 
 Result = TypeVar("Result")
