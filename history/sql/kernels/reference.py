@@ -36,6 +36,7 @@ _NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential ta
 _MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
 _CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
+_ROUNDING = 1e-9  # of the mean of maxima: a smaller spread is a rounding error
 _MARGIN = 1.2  # above the largest deviation of the reference
 _KNOWN = 3.0  # times the largest deviation of the reference: how far a heavy tail is known from it
 
@@ -173,7 +174,7 @@ def _level(maxima: Float64s, blocks: float) -> float:
     """
     mean, second, third = map(float, _moment_weights(len(maxima)) @ np.sort(maxima))
     spread = 2 * second - mean
-    if spread <= 0:
+    if spread <= _ROUNDING * mean:
         return mean
     place = 2 / (3 + (6 * third - 6 * second + mean) / spread) - np.log(2) / np.log(3)
     shape = min(-7.859 * place - 2.9554 * place**2, _HEAVIEST)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.batch import Float64s
@@ -97,6 +97,14 @@ def test_short_reference_has_no_limit() -> None:
 def test_constant_reference_has_the_limit_0() -> None:
     assert usual(deviations(np.full(_HOUR, 5e9), 16)[48:-16], 1e5, 16) == usual(np.zeros(100), 1e5)
     assert usual(np.zeros(100), 1e5).limit == 0
+
+
+@given(st.floats(1e-6, 1e6), st.integers(40, 300), st.sampled_from([None, *WIDTHS]))
+@example(0.9833347065534214, 70, None)  # a spread of rounding errors is no skewness to divide by
+def test_deviations_of_one_size_have_a_limit_just_above_it(size: float, n: int, width: int | None) -> None:
+    swing = np.where(np.arange(n) % 2, -size, size)
+    limit = usual(swing, 1e6, width).limit
+    assert limit == pytest.approx(1.2 * size) or np.isinf(limit)
 
 
 def test_sampling_interval_is_the_median_also_with_gaps_and_bursts() -> None:
