@@ -37,7 +37,7 @@ class Chance(NamedTuple):
 
 def quantile(share: float) -> float:
     """How many standard deviations so small a share of differences exceeds, of either sign."""
-    z, n = NormalDist().inv_cdf(1 - min(share, 1.0) / 2), _FREEDOM
+    z, n = -NormalDist().inv_cdf(min(share, 1.0) / 2), _FREEDOM
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return float(z + sum(term / n**power for power, term in enumerate(terms, 1)))
 

@@ -81,3 +81,4 @@ def test_quantiles_are_those_of_student() -> None:
     """Quantiles of ten degrees of freedom, by tables."""
     for share, value in ((0.05, 2.228), (0.01, 3.169), (0.001, 4.587), (0.0001, 6.211)):
         assert quantile(share) == pytest.approx(value, rel=0.01)
+    assert quantile(1e-15) < quantile(1e-18) < np.inf  # 1 - 1e-18 is 1
