@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,10 +58,14 @@ class LocalCluster:
         """Start a worker; it works when this returns. ``checkout``: whose code it has."""
         arguments = [self.address, "--nthreads", "1", "--no-nanny"]
         with self.client() as client:
-            n = len(client.nthreads())
+            others = {*client.nthreads()}  # of which some may have ended: their number says nothing
             worker = self._start("worker", arguments, {**self.environment, **environment, "PYTHONPATH": str(checkout)})
             self.workers.append(worker)
-            client.wait_for_workers(n + 1, _START_SECONDS)
+            until = time.monotonic() + _START_SECONDS
+            while not {*client.nthreads()} - others:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"a worker of {self.address} does not start: see its log in {self.folder}")
+                time.sleep(0.1)
         return worker
 
     @contextmanager
