@@ -62,6 +62,7 @@ class Functions:
             (self.usual_interval, [duckdb.list_type("VARCHAR"), time, time], "DOUBLE"),
             (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
             (self.first_sample, [integer, time, time], time),
+            (self.held_text, [integer, time], "VARCHAR"),
         ):
             if is_needed(call.__name__):
                 connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
@@ -109,6 +110,10 @@ class Functions:
         if channel is None or since is None or until is None:
             return None
         return self._source.first(channel, since, until)
+
+    def held_text(self, channel: int | None, before: datetime | None) -> str | None:
+        """The last text of a channel before a time, if there is one in the month before."""
+        return None if channel is None or before is None else self._source.held_text(channel, before)
 
     def has_sample_before(self, channels: Any, before: Any) -> Any:
         """Answers of ``plant.has_sample_before``, for many channels at a time."""

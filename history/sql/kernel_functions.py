@@ -61,6 +61,7 @@ class KernelSource(Protocol):
         names: Sequence[str] = ...,
         *,
         in_parts: bool = ...,
+        known_by: int | None = ...,
     ) -> Iterator[Result]:
         """Results of a kernel, as of SampleSource."""
 
@@ -78,7 +79,7 @@ class KernelFunctions:
         unit_arguments = [channels, ids, duckdb.list_type(number), *[number] * 3]
         for function, arguments, kind in (
             (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
-            (self.value_runs, [ids, *[number] * 3], RUNS),
+            (self.value_runs, [ids, *[number] * 4], RUNS),
             (self.value_steps, [ids, duckdb.list_type(number), *[number] * 3, "DOUBLE"], STEPS),
             (self.longest_runs, [ids, *[number] * 2, "DOUBLE"], _RUN_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
@@ -113,10 +114,11 @@ class KernelFunctions:
         )
         return listed(INTERVALS, intervals)
 
-    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
-        """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
-        kernel = Runs(least)
-        parts = self._source.results(channels, (since, until), kernel.compute_parts, in_parts=True)
+    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int, known_by: int | None) -> Any:
+        """Runs of equal values (kernels/runs.py). ``channels``: None: all; ``known_by``: as of SampleSource.results."""
+        kernel, in_parts = Runs(least), known_by is None
+        within = since, until
+        parts = self._source.results(channels, within, kernel.compute_parts, in_parts=in_parts, known_by=known_by)
         return structs(RUNS, kernel.joined(parts))
 
     def value_steps(
@@ -126,7 +128,7 @@ class KernelFunctions:
         begin, end = before
         kernel = Steps(few, (begin, end), false_alarms)
         within = min(begin, since), max(end, until)
-        return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute)))
+        return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute), known_by=since))
 
     def longest_runs(self, channels: list[int], since: int, until: int, false_alarms: float) -> Any:
         """Time that a value is rarely kept for longer, by a reference with since <= time < until (kernels/runs.py)."""
@@ -141,7 +143,10 @@ class KernelFunctions:
         """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
         results = [
             self._source.results(
-                kernel.intervals[0].channels.channels.tolist(), kernel.samples, by_portion(kernel.compute)
+                kernel.intervals[0].channels.channels.tolist(),
+                kernel.samples,
+                by_portion(kernel.compute),
+                known_by=min(interval.since for interval in kernel.intervals),
             )
             for kernel in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         ]
@@ -182,7 +187,7 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), first, step)
         movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, sigmas)
         within = first - hold, max(until, end)
-        return listed(MOVES, self._results(channels, within, by_portion(movers.compute)))
+        return listed(MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since)))
 
     def lagged_correlations(
         self,
@@ -234,7 +239,7 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), first, step)
         changes = Changes(grid, spans(channels), (begin, end), (since, until), least_score)
         within = min(begin, since) - HOUR_US, max(end, until)
-        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute)))
+        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since)))
 
     def oscillations_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
@@ -401,8 +406,10 @@ class KernelFunctions:
         channels: Iterable[ChannelFields],
         within: tuple[int, int],
         kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
+        known_by: int | None = None,
     ) -> Iterator[Columns]:
-        return self._source.results((channel["channel_id"] for channel in channels), within, kernel)
+        ids = (channel["channel_id"] for channel in channels)
+        return self._source.results(ids, within, kernel, known_by=known_by)
 
 
 def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:

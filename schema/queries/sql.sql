@@ -128,6 +128,15 @@ SELECT plant.has_sample_before(c.id, c.before)
 FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS c (id, before, ordinal)
 ORDER BY c.ordinal;
 
+-- name: select_held_text
+-- The last good text of channel $1, $2 <= time < $3.
+SELECT e.text
+FROM plant.event AS e
+WHERE e.channel_id = $1::int AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= $2::timestamptz
+  AND e.time < $3::timestamptz
+ORDER BY e.time DESC, e.id DESC
+LIMIT 1;
+
 -- name: select_dropped_days
 -- Archived days that begin before $1 and of which samples were dropped, newest first.
 SELECT DISTINCT a.day FROM plant.archived_day AS a

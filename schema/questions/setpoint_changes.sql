@@ -3,7 +3,8 @@
 -- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. Sensors and
 -- fast states (such as a photo eye) change all the time and are left out. "rounded" marks channels whose integers
 -- exceed the precision of float8: the change is certain, its size is not. held_before is how long the old value was
--- there at least: it counts from the start of lookback if the value was set before that.
+-- there at least: it counts from the start of lookback if the value was set before that. A value that was reported
+-- before lookback is looked for in the month before.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -30,7 +31,8 @@ held AS MATERIALIZED (
 ),
 -- Only of channels that hold their values long enough: fast ones are the most samples by far.
 runs AS (
-    SELECT unnest(value_runs(l.channels, epoch_us(since - lookback), epoch_us(until), 0), recursive := true)
+    SELECT unnest(value_runs(l.channels, epoch_us(since - lookback), epoch_us(until), 0, epoch_us(since)),
+                  recursive := true)
     FROM (SELECT list(h.channel_id) AS channels FROM held AS h WHERE h.is_long HAVING count(*) > 0) AS l
 ),
 numbers AS (
@@ -38,13 +40,22 @@ numbers AS (
            lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
     FROM runs AS r
 ),
-texts AS MATERIALIZED (
-    SELECT e.channel_id, e.time, e.text AS value,
-           lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
+stored_texts AS MATERIALIZED (
+    SELECT e.channel_id, e.time, e.id, e.text AS value
     FROM event AS e
     JOIN selected AS sel ON sel.channel_id = e.channel_id
     WHERE sel.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
       AND e.time < until
+),
+-- With the text that each of them had before.
+texts AS MATERIALIZED (
+    SELECT t.channel_id, t.time, t.value, lag(t.value) OVER (PARTITION BY t.channel_id ORDER BY t.time, t.id) AS old
+    FROM (FROM stored_texts
+          UNION ALL
+          SELECT h.channel_id, since - lookback, -1, h.value
+          FROM (SELECT s.channel_id, held_text(s.channel_id, since - lookback) AS value
+                FROM (SELECT DISTINCT r.channel_id FROM stored_texts AS r) AS s) AS h
+          WHERE h.value IS NOT NULL) AS t
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (

@@ -42,7 +42,7 @@ breaks AS MATERIALIZED (
     WHERE NOT b.backfilled
     UNION ALL
     SELECT true, sel.channel_id, since, b.from_time, b.to_time
-    FROM chart_gaps(channels, since - carry, until) AS b
+    FROM chart_gaps(channels, least(reference[1], since) - carry, until) AS b
     JOIN selected AS sel ON sel.channel_id = b.channel_id
     WHERE NOT b.backfilled
 ),

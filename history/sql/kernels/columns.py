@@ -20,6 +20,7 @@ from history.codec.row_groups import TIME
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
+RARE = 100  # samples: a channel that has no more may hold a value of long ago
 _SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
 _BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 

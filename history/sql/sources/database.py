@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,7 @@ from history.archive.archived_days import ArchivedDays
 from history.archive.channel_table import places_of
 from history.archive.meanings import Meanings
 from history.reading.day_samples import DaySamples
+from history.sql.sources.held import HELD_US
 from history.sql.sources.portion import ArchivedDay, Day
 from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
@@ -75,6 +76,12 @@ class DatabaseSamples(SampleSource):
             stored or (self._dropped_before(channel, time) if channel and time else None)
             for channel, time, (stored,) in zip(channels, times, rows, strict=True)
         ]
+
+    def held_text(self, channel: int, before: datetime) -> str | None:
+        """The last text of a channel before a time, if there is one in the month before: 1 ms."""
+        since = before - timedelta(microseconds=HELD_US)
+        rows = self._reader.fetch(load("sql")["select_held_text"], channel, since, before)
+        return rows[0]["text"] if rows else None
 
     def _value(self, section: str, *arguments: Any) -> Any:
         """Value of the only row of a query."""

@@ -8,10 +8,15 @@ from dataclasses import replace
 from datetime import date, datetime
 from functools import cache
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from core.samples import Samples
-from core.timestamps import begin
+from core.timestamps import begin, microseconds
 from history.archive.channel_table import places_of
 from history.archive.meanings import Meanings
+from history.codec.row_groups import TIME
+from history.sql.sources.held import HELD_US
 from history.sql.sources.plants import PlantArchives
 from history.sql.sources.portion import ArchivedDay, Day
 from history.sql.sources.samples import SampleSource
@@ -55,6 +60,21 @@ class PlantSamples(SampleSource):
             if has_samples and (begin(day, 24) <= before or self.first(channel, begin(day), before) is not None):
                 return True
         return False
+
+    def held_text(self, channel: int, before: datetime) -> str | None:
+        """The last text of a channel before a time, if there is one on the archived days of the month before."""
+        until = microseconds(before)
+        for day in reversed(self._archives.days):
+            if not until - HELD_US < microseconds(begin(day)) < until:
+                continue
+            for table in self._archives.events(day):
+                is_text = (pc.field("channel_id") == channel) & (pc.field("type") == "text")
+                is_good = pc.coalesce(pc.field("status"), pa.scalar(0, pa.int32())) >= 0
+                is_before = pc.field("time") < pa.scalar(until, pa.int64()).cast(TIME)
+                texts = table.filter(is_text & is_good & is_before).sort_by("time")["text"]
+                if len(texts):
+                    return str(texts[-1])
+        return None
 
     def _meanings(self) -> Callable[[date], Meanings]:
         return cache(self._archives.meanings)

@@ -10,17 +10,19 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from core.samples import Samples, slices
-from core.timestamps import microseconds, utc
+from core.samples import Samples, joined, slices
+from core.timestamps import DAY_US, begin, microseconds, utc
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import as_arrow, by_portion
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import THREADS, in_order
+from history.sql.sources.held import HELD_US, Unknown, WithoutUnknown, last_samples, preceded
 from history.sql.sources.portion import Day, Kernel, SamplePortion, compute, forget_footers, split_days
 from history.sql.sources.scan import Hours, Scan, hours_within
 
@@ -68,6 +70,10 @@ class SampleSource(ABC):
     @abstractmethod
     def have_sample_before(self, channels: Sequence[int | None], times: Sequence[datetime | None]) -> list[bool | None]:
         """Return whether each channel has a sample before its time. None: it is not known."""
+
+    @abstractmethod
+    def held_text(self, channel: int, before: datetime) -> str | None:
+        """The last text of a channel before a time, if there is one in the month before."""
 
     @abstractmethod
     def _meanings(self) -> Callable[[date], Meanings]:
@@ -119,12 +125,48 @@ class SampleSource(ABC):
         names: Sequence[str] = _VALUES,
         *,
         in_parts: bool = False,
+        known_by: int | None = None,
     ) -> Iterator[Result]:
         """Results of a kernel, of the samples of channels (None: all) with since <= time < until: ``within``, in µs.
 
         By channel. The kernel gets the samples of some whole channels at a time, with ``in_parts`` also some samples of
-        one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
+        one channel, if it has many. ``names``: columns that it needs. ``known_by``: a time (µs); channels that have few
+        samples, and none until then, come last, each with the last sample of the month before, which it gets the time
+        ``since``. Raises OperationError.
         """
+        if known_by is None:
+            yield from self._results(channels, within, kernel, names, in_parts=in_parts)
+            return
+        unknown = list[Samples]()
+        for result in self._results(channels, within, WithoutUnknown(kernel, known_by), names):
+            if isinstance(result, Unknown):
+                unknown.append(result.samples)
+            else:
+                yield result
+        if unknown:
+            held = self._held({int(number) for samples in unknown for number in np.unique(samples.channel)}, within[0])
+            yield from kernel([preceded(unknown, held, within[0])])
+
+    def _held(self, channels: set[int], before: int) -> Samples:
+        """The last sample of each of some channels before a time (µs), if there is one in the month before."""
+        held, rest = list[Samples](), set(channels)
+        for day in sorted(self._days(), reverse=True):
+            begins = microseconds(begin(day))
+            if rest and before - HELD_US < begins < before:
+                of_day = begins, min(before, begins + DAY_US)
+                held += self._results(rest, of_day, by_portion(last_samples), _VALUES)
+                rest -= {int(number) for samples in held for number in samples.channel}
+        return joined(held)
+
+    def _results(
+        self,
+        channels: Iterable[int] | None,
+        within: tuple[int, int],
+        kernel: Kernel[Result],
+        names: Sequence[str],
+        *,
+        in_parts: bool = False,
+    ) -> Iterator[Result]:
         scan = Scan(SAMPLES, None, None if channels is None else frozenset(channels))
         in_database = self._days()
         hours = hours_within(in_database, *within)

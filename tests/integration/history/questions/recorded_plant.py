@@ -84,6 +84,11 @@ async def _record(plant: Recording) -> None:
     for second, text in ((3500, "off"), (4200, "on"), (4600, "auto")):
         await plant.event(second, "text", text, "boiler/mode")
     await plant.event(4300, "rounded", "", "boiler/sp")
+    # What they held before is of the same day, but hours before any question.
+    await plant.samples("boiler/level_sp", [-10_000.0, 4200.0], [40.0, 46.0])
+    await plant.channel("boiler/recipe", kind="text")
+    for second, text in ((-10_000, "A"), (4200, "B")):
+        await plant.event(second, "text", text, "boiler/recipe")
     for _ in range(2):
         await plant.event(4250, "source_state", "disconnected", detail='{"reason": "test", "at": 1773050400000000}')
     await plant.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)

@@ -139,7 +139,7 @@ def test_answer_is_the_same_where_some_is_archived_and_some_is_not(stored: State
 def test_reason_of_no_rows_is_the_same_from_the_archive(stored: State, archived: State) -> None:
     rows, why = ask(archived, "stuck_sensors", {"hold": "10 days"})
     assert rows == []
-    assert "2 channels not judged, not analog: boiler/energy, boiler/mode" in why
+    assert "3 channels not judged, not analog: boiler/energy, boiler/mode, boiler/recipe" in why
     assert ask(stored, "stuck_sensors", {"hold": "10 days"}) == ([], why)
 
 
@@ -232,7 +232,7 @@ def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
         channels, _ = named_channels(table)
         assert channels, name
         for channel in channels:
-            expected = "(text)" if channel == "boiler/mode" else f"<!-- {channel}"
+            expected = "(text)" if channel in ("boiler/mode", "boiler/recipe") else f"<!-- {channel}"
             assert expected in drawing, f"{name} does not draw {channel}"
         assert bool(list(marks_of(table, at(4800)))) == (name not in _WITHOUT_TIMES), name
 

@@ -1,0 +1,70 @@
+"""Channels that report changes only: what they held before is known, however long ago they reported it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.integration.history.questions.recording import Recording, at
+
+_BEGIN, _CHANGED, _END = 100_000, 100_120, 100_600  # s: the value of the day before is changed
+_INTERVAL = at(_BEGIN), at(_END)
+
+
+@pytest.fixture
+async def plant(recorded: Recording) -> Recording:
+    seconds = np.arange(_BEGIN - 7200.0, _END)
+    pressure = np.where(seconds < _CHANGED + 5, 40.0, 46.0) + np.random.default_rng(1).normal(0, 0.05, len(seconds))
+    await recorded.samples("unit/pressure", seconds, pressure)
+    await recorded.samples("unit/pressure_sp", [0.0, _CHANGED], [40.0, 46.0])
+    await recorded.samples("unit/level_sp", [0.0], [50.0])
+    await recorded.channel("unit/valve", "discrete")
+    await recorded.samples("unit/valve", [0.0, _BEGIN - 4000], [0.0, 1.0])
+    return recorded
+
+
+async def test_change_of_a_set_point_is_listed_with_what_it_was(plant: Recording) -> None:
+    [row] = await plant.ask("setpoint_changes", *_INTERVAL)
+    assert (row["channel"], row["old"], row["new"], row["time"]) == ("unit/pressure_sp", "40", "46", at(_CHANGED))
+
+
+async def test_set_point_moves_first(plant: Recording) -> None:
+    first, second = await plant.ask("first_mover", *_INTERVAL)
+    assert (first["channel"], first["moved_at"], first["usual"]) == ("unit/pressure_sp", at(_CHANGED), 40)
+    assert first["moved_to"] == 46
+    assert second["channel"] == "unit/pressure"
+
+
+async def test_change_is_on_the_timeline(plant: Recording) -> None:
+    rows = await plant.ask("timeline", *_INTERVAL, channels=["unit/pressure_sp"])
+    assert [(row["time"], row["what"], row["detail"].strip()) for row in rows] == [
+        (at(_CHANGED), "held value", "40 → 46")
+    ]
+
+
+async def test_change_is_a_change_of_level(plant: Recording) -> None:
+    [row] = await plant.ask("change_points", *_INTERVAL, channels=["unit/pressure_sp"])
+    assert (row["before"], row["after"]) == (40, 46)
+
+
+async def test_means_count_what_was_held(plant: Recording) -> None:
+    changed = {row["channel"]: row for row in await plant.ask("what_changed", *_INTERVAL)}
+    assert changed.keys() == {"unit/pressure", "unit/pressure_sp"}
+    row = changed["unit/pressure_sp"]
+    assert (row["change"], row["mean_before"]) == ("higher", 40)
+    assert row["mean_after"] == pytest.approx(40 + 6 * (_END - _CHANGED) / (_END - _BEGIN))
+
+
+async def test_channel_that_changed_in_the_reference_has_not_fallen_silent(plant: Recording) -> None:
+    rows = await plant.ask("what_changed", at(_BEGIN - 3600), at(_END), channels=["unit/valve"], reference="2 h")
+    assert [row["change"] for row in rows] == ["higher"]
+    assert await plant.ask("what_changed", *_INTERVAL, channels=["unit/valve"], reference="1 h") == []
+
+
+async def test_change_of_a_mode_is_listed_with_what_it_was(plant: Recording) -> None:
+    await plant.channel("unit/mode", "text")
+    await plant.event(0, "text", "AUTO", "unit/mode")
+    await plant.event(_CHANGED, "text", "MANUAL", "unit/mode")
+    [row] = await plant.ask("setpoint_changes", *_INTERVAL, channels=["unit/mode"])
+    assert (row["what"], row["old"], row["new"]) == ("mode", "AUTO", "MANUAL")
+    assert row["held_before"].total_seconds() == _CHANGED - _BEGIN + 3600
