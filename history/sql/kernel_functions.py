@@ -62,6 +62,7 @@ class KernelSource(Protocol):
         *,
         in_parts: bool = ...,
         known_by: int | None = ...,
+        with_silent: bool = ...,
     ) -> Iterator[Result]:
         """Results of a kernel, as of SampleSource."""
 
@@ -140,15 +141,20 @@ class KernelFunctions:
         return listed(PAUSES, self._source.results(channels, (since, until), by_portion(pauses), names=()))
 
     def weighted_statistics_of(self, intervals: list[dict[str, Any]]) -> Any:
-        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
+        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py).
+
+        What nobody changed in either of two is of interest only where it may have been changed between them.
+        """
+        kernels = weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         results = [
             self._source.results(
                 kernel.intervals[0].channels.channels.tolist(),
                 kernel.samples,
                 by_portion(kernel.compute),
                 known_by=min(interval.since for interval in kernel.intervals),
+                with_silent=len(kernels) > 1,
             )
-            for kernel in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
+            for kernel in kernels
         ]
         return listed(STATISTICS, chain.from_iterable(results))
 
@@ -278,7 +284,8 @@ class KernelFunctions:
     ) -> Any:
         """Differences from another run (kernels/comparison.py). ``warp``: µs."""
         kernel = Comparison(since, before[0], step, min(max(warp, 0) // step, 500))
-        return self._by_unit(DIFFERENCES, kernel, channels, units, before, (since, until), step)
+        apart = since - before[1] > HOUR_US  # else what is silent in both is the same
+        return self._by_unit(DIFFERENCES, kernel, channels, units, before, (since, until), step, with_silent=apart)
 
     def relations_of(
         self,
@@ -318,14 +325,19 @@ class KernelFunctions:
         before: Sequence[int],
         now: Sequence[int],
         step: int,
+        *,
+        with_silent: bool = False,
     ) -> Any:
-        """Rows of a kernel of two intervals, a list of structs as the only element of an array of Arrow."""
+        """Rows of a kernel of two intervals, a list of structs as the only element of an array of Arrow.
+
+        ``with_silent``: also of set points and the like that nobody changed in an interval.
+        """
         unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
-        means = by_unit(unit_of, *(self._means(channels, interval, step) for interval in (before, now)))
+        means = by_unit(unit_of, *(self._means(channels, interval, step, with_silent) for interval in (before, now)))
         rows = [row for unit in means for row in kernel.of_unit(unit)]
         return structs(kind, [pa.RecordBatch.from_pylist(rows, pa.schema(list(kind)))])
 
-    def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int) -> Means:
+    def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int, with_silent: bool) -> Means:
         """Number of whole buckets of an interval, and their means. What was known an hour before it holds.
 
         A part of a bucket at the end has another mean, of a part of a cycle. Only an interval that is shorter than a
@@ -333,8 +345,9 @@ class KernelFunctions:
         """
         since, until = within
         grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
-        n = max((until - since) // step, 1)
-        return n, self._results(channels, (since - HOUR_US, until), by_portion(grid.numbers))
+        n, bounds = max((until - since) // step, 1), (since - HOUR_US, until)
+        known_by = since if with_silent else None
+        return n, self._results(channels, bounds, by_portion(grid.numbers), known_by, with_silent=with_silent)
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""
@@ -407,9 +420,11 @@ class KernelFunctions:
         within: tuple[int, int],
         kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
         known_by: int | None = None,
+        *,
+        with_silent: bool = False,
     ) -> Iterator[Columns]:
         ids = (channel["channel_id"] for channel in channels)
-        return self._source.results(ids, within, kernel, known_by=known_by)
+        return self._source.results(ids, within, kernel, known_by=known_by, with_silent=with_silent)
 
 
 def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:

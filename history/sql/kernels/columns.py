@@ -21,6 +21,7 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
 RARE = 100  # samples: a channel that has no more may hold a value of long ago
+RHYTHM = 10  # samples: a channel that has no more can't be said to have fallen silent
 _SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
 _BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.samples import Samples, segments
-from history.sql.kernels.columns import CHANNEL, NEVER, RARE, Channels, Columns, following, good_samples, joined
+from history.sql.kernels.columns import CHANNEL, NEVER, RHYTHM, Channels, Columns, following, good_samples, joined
 from history.sql.kernels.reference import JUDGED, MOSTLY_MISSING, SHORT_REFERENCE
 from history.sql.kernels.shifts import by_chance, quantile
 
@@ -147,12 +147,12 @@ class WeightedInterval:
         time, channel = samples.time, samples.channel
         if len(time) and channel[0] == channel[-1]:
             first, last = np.searchsorted(time, self.samples).tolist()
-            return slice(max(first - (len(time) <= RARE), 0), last)
+            return slice(max(first - (len(time) <= RHYTHM), 0), last)
         before = time < self.samples[0]
         held = np.flatnonzero(before & np.append((channel[1:] != channel[:-1]) | ~before[1:], True)[: len(time)])
         n = np.searchsorted(channel, channel[held], "right") - np.searchsorted(channel, channel[held])
         inside = ~before & (time < self.samples[1])
-        inside[held[n <= RARE]] = True
+        inside[held[n <= RHYTHM]] = True
         return inside
 
     def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from core.batch import Int64s
 from core.samples import Samples, joined, segments
 from core.timestamps import DAY_US
 from history.sql.kernels.columns import RARE
@@ -19,9 +21,10 @@ HELD_US = 31 * DAY_US  # µs, in which the value is looked for that a channel ho
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unknown:
-    """Samples of channels of which it is not known what they held before."""
+    """Samples of channels of which it is not known what they held before, and all channels that have samples."""
 
     samples: Samples
+    seen: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +36,36 @@ class WithoutUnknown(Generic[Result]):
 
     def __call__(self, portions: Iterable[Samples]) -> Iterator[Result | Unknown]:
         """Results of the kernel, and at last what it leaves out. The samples of a channel are in one portion."""
-        unknown = list[Samples]()
-        yield from self.kernel(known for samples in portions if len(known := self._known(samples, unknown)))
-        if unknown:
-            yield Unknown(joined(unknown))
+        unknown, seen = list[Samples](), [np.zeros(0, np.int32)]
+        yield from self.kernel(known for samples in portions if len(known := self._known(samples, unknown, seen)))
+        yield Unknown(joined(unknown), np.concatenate(seen))
 
-    def _known(self, samples: Samples, unknown: list[Samples]) -> Samples:
-        rows = [
-            rows
-            for rows in segments(samples.channel)
-            if rows.stop - rows.start <= RARE and samples.time[rows.start] > self.known_by
+    def _known(self, samples: Samples, unknown: list[Samples], seen: list[NDArray[np.int32]]) -> Samples:
+        of_channels = segments(samples.channel)
+        seen.append(samples.channel[[rows.start for rows in of_channels]])
+        left_out = [
+            rows for rows in of_channels if rows.stop - rows.start <= RARE and samples.time[rows.start] > self.known_by
         ]
-        if not rows:
+        if not left_out:
             return samples
-        unknown += [samples.part(of_channel) for of_channel in rows]
-        return samples.part(~np.isin(samples.channel, [samples.channel[of_channel.start] for of_channel in rows]))
+        unknown += [samples.part(rows) for rows in left_out]
+        return samples.part(~np.isin(samples.channel, samples.channel[[rows.start for rows in left_out]]))
 
 
-def last_samples(samples: Samples) -> Samples:
-    """The last sample of each channel. ``samples``: by channel and time."""
-    return samples.part(np.array([rows.stop - 1 for rows in segments(samples.channel)], np.intp))
+class Last(NamedTuple):
+    """The last samples of channels, and how many each of them has."""
+
+    samples: Samples
+    n: Int64s
+
+    @classmethod
+    def of(cls, samples: Samples) -> Last:
+        """Of samples by channel and time."""
+        ends = np.array([rows.stop for rows in segments(samples.channel)], np.int64)
+        return cls(samples.part(ends - 1), np.diff(ends, prepend=0))
 
 
 def preceded(unknown: Iterable[Samples], held: Samples, begin: int) -> Samples:
     """Samples by channel and time, and before them what is ``held``, as if it were read at ``begin`` (µs)."""
-    at_begin: Any = np.full(len(held), begin)
+    at_begin: Int64s = np.full(len(held), begin)
     return joined([Samples(held.channel, at_begin, held.value, held.status), *unknown]).sorted()

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -19,10 +18,10 @@ from core.samples import Samples, joined, slices
 from core.timestamps import DAY_US, begin, microseconds, utc
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import as_arrow, by_portion
+from history.sql.kernels.columns import RHYTHM, as_arrow, by_portion
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import THREADS, in_order
-from history.sql.sources.held import HELD_US, Unknown, WithoutUnknown, last_samples, preceded
+from history.sql.sources.held import HELD_US, Last, Unknown, WithoutUnknown, preceded
 from history.sql.sources.portion import Day, Kernel, SamplePortion, compute, forget_footers, split_days
 from history.sql.sources.scan import Hours, Scan, hours_within
 
@@ -126,36 +125,47 @@ class SampleSource(ABC):
         *,
         in_parts: bool = False,
         known_by: int | None = None,
+        with_silent: bool = False,
     ) -> Iterator[Result]:
         """Results of a kernel, of the samples of channels (None: all) with since <= time < until: ``within``, in µs.
 
         By channel. The kernel gets the samples of some whole channels at a time, with ``in_parts`` also some samples of
-        one channel, if it has many. ``names``: columns that it needs. ``known_by``: a time (µs); channels that have few
-        samples, and none until then, come last, each with the last sample of the month before, which it gets the time
-        ``since``. Raises OperationError.
+        one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
+
+        ``known_by``: a time (µs). Channels that have few samples, and none until then, come last, each with the last
+        sample of the month before, which it gets the time ``since``; ``with_silent``: also channels without a sample,
+        but for those that had many on the day of their last one: they have fallen silent.
         """
         if known_by is None:
             yield from self._results(channels, within, kernel, names, in_parts=in_parts)
             return
-        unknown = list[Samples]()
-        for result in self._results(channels, within, WithoutUnknown(kernel, known_by), names):
+        chosen = None if channels is None else set(channels)
+        unknown, seen = list[Samples](), set[int]()
+        for result in self._results(chosen, within, WithoutUnknown(kernel, known_by), names):
             if isinstance(result, Unknown):
                 unknown.append(result.samples)
+                seen.update(result.seen.tolist())
             else:
                 yield result
-        if unknown:
-            held = self._held({int(number) for samples in unknown for number in np.unique(samples.channel)}, within[0])
-            yield from kernel([preceded(unknown, held, within[0])])
+        held = [self._held({int(number) for samples in unknown for number in samples.channel}, within[0])]
+        if with_silent and chosen is not None:
+            held.append(self._held(chosen - seen, within[0], RHYTHM))
+        if len(samples := preceded(unknown, joined(held), within[0])):
+            yield from kernel([samples])
 
-    def _held(self, channels: set[int], before: int) -> Samples:
-        """The last sample of each of some channels before a time (µs), if there is one in the month before."""
+    def _held(self, channels: set[int], before: int, most: int | None = None) -> Samples:
+        """The last sample of each of some channels before a time (µs), if there is one in the month before.
+
+        ``most``: samples on its day: of a channel that had more, it is left out.
+        """
         held, rest = list[Samples](), set(channels)
         for day in sorted(self._days(), reverse=True):
             begins = microseconds(begin(day))
             if rest and before - HELD_US < begins < before:
                 of_day = begins, min(before, begins + DAY_US)
-                held += self._results(rest, of_day, by_portion(last_samples), _VALUES)
-                rest -= {int(number) for samples in held for number in samples.channel}
+                for last in list(self._results(rest, of_day, by_portion(Last.of), _VALUES)):
+                    held.append(last.samples if most is None else last.samples.part(last.n <= most))
+                    rest -= set(last.samples.channel.tolist())
         return joined(held)
 
     def _results(

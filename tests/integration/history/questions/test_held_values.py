@@ -68,3 +68,17 @@ async def test_change_of_a_mode_is_listed_with_what_it_was(plant: Recording) -> 
     [row] = await plant.ask("setpoint_changes", *_INTERVAL, channels=["unit/mode"])
     assert (row["what"], row["old"], row["new"]) == ("mode", "AUTO", "MANUAL")
     assert row["held_before"].total_seconds() == _CHANGED - _BEGIN + 3600
+
+
+async def test_set_point_that_was_changed_between_two_intervals_differs(plant: Recording) -> None:
+    seconds = np.arange(180_000.0, 188_000.0)
+    await plant.samples("unit/pressure", seconds, np.random.default_rng(2).normal(46, 0.05, len(seconds)))
+    await plant.samples("unit/dead", seconds - 180_000, np.sin(seconds))  # not by the day
+    later, earlier = (at(187_000), at(188_000)), f"{at(_BEGIN - 2000).isoformat()}..{at(_BEGIN - 1000).isoformat()}"
+    changed = {row["channel"]: row for row in await plant.ask("what_changed", *later, reference=earlier)}
+    assert changed.keys() == {"unit/pressure", "unit/pressure_sp"}
+    row = changed["unit/pressure_sp"]
+    assert (row["change"], row["mean_before"], row["mean_after"]) == ("higher", 40, 46)
+    rows = {row["channel"]: row for row in await plant.ask("compare", *later, reference=earlier)}
+    assert rows.keys() == {"unit/pressure", "unit/pressure_sp"}
+    assert (rows["unit/pressure_sp"]["other_value"], rows["unit/pressure_sp"]["value"]) == (40, 46)
