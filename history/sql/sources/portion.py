@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from core.samples import Samples, slices
+from core.samples import Samples, joined, segments, slices
 from core.timestamps import hours_begun
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
@@ -102,11 +102,11 @@ class SamplePortion:
         return sum(len(samples.time) for samples in self.others)
 
     def read(self) -> Iterator[Samples]:
-        """The samples by channel and time, some at a time."""
+        """The samples of some channels at a time, by channel and time."""
         rows = (rows for day in self.stored for rows in day.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
-            return joined_parts(rows, whole=not (is_one_channel and self.in_parts))
+            return map(_by_channel, joined_parts(rows, whole=not (is_one_channel and self.in_parts)))
         return joined_parts(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
@@ -119,6 +119,15 @@ class SamplePortion:
 
     def _is_one_channel(self) -> bool:
         return len({number for day in self.stored for number in day.channels}) == 1
+
+
+def _by_channel(samples: Samples) -> Samples:
+    """Whole channels in their order: a file has those of some units, and others' lie between them."""
+    rows = segments(samples.channel)
+    numbers = samples.channel[[of_channel.start for of_channel in rows]]
+    if (numbers[1:] > numbers[:-1]).all():
+        return samples
+    return joined([samples.part(rows[place]) for place in numbers.argsort().tolist()])
 
 
 def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:

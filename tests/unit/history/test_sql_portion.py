@@ -1,4 +1,4 @@
-"""Samples of a portion: by channel and time, whatever days and files they are read in."""
+"""Samples of a portion: by channel and time in each part, whatever days and files they are read in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from history.codec import row_groups
@@ -44,7 +44,7 @@ def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others
     for number, of_day in enumerate(times):
         groups = []
         for late in (False, True):
-            for channel in sorted({one for one, _ in of_day}):
+            for channel in sorted({one for one, _ in of_day}, key=lambda one: (one % 2, one)):  # of units
                 chosen = sorted(t for one, t in of_day if one == channel and (amended and (one, t) in others) == late)
                 rows = [(channel, number * _DAY + time, 1.0, 0) for time in chosen]
                 groups += [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -65,6 +65,7 @@ _ONE = st.sets(st.tuples(st.just(1), st.integers(0, 30)), max_size=30)
     st.booleans(),
     st.booleans(),
 )
+@example([{(1, 0), (2, 0), (3, 1)}], 5, False, set(), 20, False, False)  # files of several units
 def test_samples_are_by_channel_and_time(
     times: list[set[tuple[int, int]]],
     size: int,
@@ -83,9 +84,9 @@ def test_samples_are_by_channel_and_time(
         computed = [one for one in portion.read() if len(one)]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []
-    assert [row for part in computed for row in zip(part.channel.tolist(), part.time.tolist(), strict=True)] == sorted(
-        expected
-    )
+    parts = [list(zip(part.channel.tolist(), part.time.tolist(), strict=True)) for part in computed]
+    assert all(part == sorted(part) for part in parts)
+    assert sorted(row for part in parts for row in part) == sorted(expected)
     channels = {one for one, _ in expected}
     for one, other in pairwise(computed):
         assert one.channel[-1] != other.channel[0] or (in_parts and len(channels) == 1)
