@@ -117,9 +117,10 @@ class KernelFunctions:
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int, known_by: int | None) -> Any:
         """Runs of equal values (kernels/runs.py). ``channels``: None: all; ``known_by``: as of SampleSource.results."""
-        kernel, in_parts = Runs(least), known_by is None
-        within = since, until
-        parts = self._source.results(channels, within, kernel.compute_parts, in_parts=in_parts, known_by=known_by)
+        kernel, is_whole = Runs(least), known_by is not None
+        parts = self._source.results(
+            channels, (since, until), kernel.compute_parts, in_parts=not is_whole, known_by=known_by
+        )
         return structs(RUNS, kernel.joined(parts))
 
     def value_steps(

@@ -52,10 +52,8 @@ texts AS MATERIALIZED (
     SELECT t.channel_id, t.time, t.value, lag(t.value) OVER (PARTITION BY t.channel_id ORDER BY t.time, t.id) AS old
     FROM (FROM stored_texts
           UNION ALL
-          SELECT h.channel_id, since - lookback, -1, h.value
-          FROM (SELECT s.channel_id, held_text(s.channel_id, since - lookback) AS value
-                FROM (SELECT DISTINCT r.channel_id FROM stored_texts AS r) AS s) AS h
-          WHERE h.value IS NOT NULL) AS t
+          SELECT s.channel_id, since - lookback, -1, held_text(s.channel_id, since - lookback)
+          FROM (SELECT DISTINCT r.channel_id FROM stored_texts AS r) AS s) AS t
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (

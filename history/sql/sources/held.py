@@ -60,7 +60,7 @@ class Last(NamedTuple):
 
     @classmethod
     def of(cls, samples: Samples) -> Last:
-        """Of samples by channel and time."""
+        """The last of samples by channel and time."""
         ends = np.array([rows.stop for rows in segments(samples.channel)], np.int64)
         return cls(samples.part(ends - 1), np.diff(ends, prepend=0))
 

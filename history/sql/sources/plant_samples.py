@@ -20,7 +20,7 @@ from history.sql.sources.held import HELD_US
 from history.sql.sources.plants import PlantArchives
 from history.sql.sources.portion import ArchivedDay, Day
 from history.sql.sources.samples import SampleSource
-from history.sql.sources.scan import Hours, Scan
+from history.sql.sources.scan import Hours, Scan, hours_within
 
 
 class PlantSamples(SampleSource):
@@ -64,10 +64,8 @@ class PlantSamples(SampleSource):
     def held_text(self, channel: int, before: datetime) -> str | None:
         """The last text of a channel before a time, if there is one on the archived days of the month before."""
         until = microseconds(before)
-        for day in reversed(self._archives.days):
-            if not until - HELD_US < microseconds(begin(day)) < until:
-                continue
-            for table in self._archives.events(day):
+        for hours in hours_within(reversed(self._archives.days), until - HELD_US, until):
+            for table in self._archives.events(hours.day):
                 is_text = (pc.field("channel_id") == channel) & (pc.field("type") == "text")
                 is_good = pc.coalesce(pc.field("status"), pa.scalar(0, pa.int32())) >= 0
                 is_before = pc.field("time") < pa.scalar(until, pa.int64()).cast(TIME)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from core.samples import Samples, joined, segments, slices
+from core.samples import Samples, joined, slices
 from core.timestamps import hours_begun
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
@@ -106,7 +107,7 @@ class SamplePortion:
         rows = (rows for day in self.stored for rows in day.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
-            return map(_by_channel, joined_parts(rows, whole=not (is_one_channel and self.in_parts)))
+            return map(_ascending, joined_parts(rows, whole=not (is_one_channel and self.in_parts)))
         return joined_parts(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
@@ -121,13 +122,11 @@ class SamplePortion:
         return len({number for day in self.stored for number in day.channels}) == 1
 
 
-def _by_channel(samples: Samples) -> Samples:
+def _ascending(samples: Samples) -> Samples:
     """Whole channels in their order: a file has those of some units, and others' lie between them."""
-    rows = segments(samples.channel)
-    numbers = samples.channel[[of_channel.start for of_channel in rows]]
-    if (numbers[1:] > numbers[:-1]).all():
+    if (samples.channel[1:] >= samples.channel[:-1]).all():
         return samples
-    return joined([samples.part(rows[place]) for place in numbers.argsort().tolist()])
+    return joined(of_channel for _, of_channel in sorted(samples.by_channel(), key=itemgetter(0)))
 
 
 def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from core.samples import Samples, joined, slices
-from core.timestamps import DAY_US, begin, microseconds, utc
+from core.timestamps import microseconds, utc
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import RHYTHM, as_arrow, by_portion
@@ -147,7 +147,7 @@ class SampleSource(ABC):
                 seen.update(result.seen.tolist())
             else:
                 yield result
-        held = [self._held({int(number) for samples in unknown for number in samples.channel}, within[0])]
+        held = [self._held({number for samples in unknown for number in samples.channel.tolist()}, within[0])]
         if with_silent and chosen is not None:
             held.append(self._held(chosen - seen, within[0], RHYTHM))
         if len(samples := preceded(unknown, joined(held), within[0])):
@@ -159,13 +159,14 @@ class SampleSource(ABC):
         ``most``: samples on its day: of a channel that had more, it is left out.
         """
         held, rest = list[Samples](), set(channels)
-        for day in sorted(self._days(), reverse=True):
-            begins = microseconds(begin(day))
-            if rest and before - HELD_US < begins < before:
-                of_day = begins, min(before, begins + DAY_US)
-                for last in list(self._results(rest, of_day, by_portion(Last.of), _VALUES)):
-                    held.append(last.samples if most is None else last.samples.part(last.n <= most))
-                    rest -= set(last.samples.channel.tolist())
+        days = sorted(self._days(), reverse=True) if rest else ()
+        for hours in hours_within(days, before - HELD_US, before):
+            first, last = hours.within
+            for of_day in self._results(frozenset(rest), (first, min(last, before)), by_portion(Last.of), _VALUES):
+                held.append(of_day.samples if most is None else of_day.samples.part(of_day.n <= most))
+                rest.difference_update(of_day.samples.channel.tolist())
+            if not rest:
+                break
         return joined(held)
 
     def _results(

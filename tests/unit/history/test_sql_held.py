@@ -10,7 +10,7 @@ from history.sql.kernels.columns import RARE
 from history.sql.sources.held import Last, Unknown, WithoutUnknown, preceded
 from tests.unit.history.sql_samples import columns
 
-_BEGIN, _KNOWN_BY = 0, 1000
+_KNOWN_BY = 1000
 _CHANNELS = st.dictionaries(  # channel → how many samples, and the time of the first one
     st.integers(1, 9), st.tuples(st.sampled_from([1, 2, RARE, RARE + 1]), st.integers(1, 2000)), max_size=6
 )

@@ -38,13 +38,18 @@ class Day:
         yield from (Rows.of_samples(columns(group)) for group in self.groups)
 
 
-def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]]) -> list[Day]:
-    """``times``: channels and times of each day; ``others``: which of them are read last, in an amendment."""
+def days(
+    times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]], units: bool
+) -> list[Day]:
+    """``times``: channels and times of each day; ``others``: which of them are read last, in an amendment.
+
+    ``units``: whether files have the channels of units, which lie between those of others; else they ascend.
+    """
     computed = []
     for number, of_day in enumerate(times):
         groups = []
         for late in (False, True):
-            for channel in sorted({one for one, _ in of_day}, key=lambda one: (one % 2, one)):  # of units
+            for channel in sorted({one for one, _ in of_day}, key=lambda one: (units and one % 2, one)):
                 chosen = sorted(t for one, t in of_day if one == channel and (amended and (one, t) in others) == late)
                 rows = [(channel, number * _DAY + time, 1.0, 0) for time in chosen]
                 groups += [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -64,8 +69,9 @@ _ONE = st.sets(st.tuples(st.just(1), st.integers(0, 30)), max_size=30)
     st.integers(1, 20),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
-@example([{(1, 0), (2, 0), (3, 1)}], 5, False, set(), 20, False, False)  # files of several units
+@example([{(1, 0), (2, 0), (3, 1)}], 5, False, set(), 20, False, False, True)
 def test_samples_are_by_channel_and_time(
     times: list[set[tuple[int, int]]],
     size: int,
@@ -74,8 +80,9 @@ def test_samples_are_by_channel_and_time(
     rows: int,
     in_parts: bool,
     live: bool,
+    units: bool,
 ) -> None:
-    stored = days(times, size, amended, late)
+    stored = days(times, size, amended, late, units)
     others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_SAMPLES", "_JOINED_ROWS"):
@@ -86,7 +93,8 @@ def test_samples_are_by_channel_and_time(
     expected += [(7, time) for time in range(5)] if live else []
     parts = [list(zip(part.channel.tolist(), part.time.tolist(), strict=True)) for part in computed]
     assert all(part == sorted(part) for part in parts)
-    assert sorted(row for part in parts for row in part) == sorted(expected)
+    rows_in_order = [row for part in parts for row in part]
+    assert (sorted(rows_in_order) if units else rows_in_order) == sorted(expected)
     channels = {one for one, _ in expected}
     for one, other in pairwise(computed):
         assert one.channel[-1] != other.channel[0] or (in_parts and len(channels) == 1)

@@ -63,9 +63,8 @@ async def _record(database: Database, folder: Path) -> None:
 async def _record_and_archive(database: Database, folder: Path) -> None:
     async with recorded_plant(database, folder) as (maintenance, recording):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                writer, "_FILE_SAMPLES", 1
-            )  # a file for each unit: numbers of channels are not in their order
+            # A file for each unit: numbers of channels are not in their order.
+            patch.setattr(writer, "_FILE_SAMPLES", 1)
             assert (await maintenance.job()).outcome == "ok"
         assert await maintenance.drop() == ["chunk"]
         assert await maintenance.stored() == {}
