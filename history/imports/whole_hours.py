@@ -134,7 +134,7 @@ async def _packable(
     can = np.zeros(len(channel), bool)
     if not await connection.fetchval(load("packing")["try_lock_packing"]):
         return can  # maintenance packs
-    for day in days:
+    for day in np.intersect1d(days, hour // DAY_US).tolist():
         indices = np.flatnonzero(hour // DAY_US == day)
         rows = await connection.fetch(
             queries["select_packable"],
