@@ -3,11 +3,9 @@
 Hotelling's T² and the squared prediction error of a principal component analysis: Jackson and Mudholkar, Control
 procedures for residuals associated with principal component analysis, Technometrics 21 (1979). It is robust by medians
 and wrapped values: Raymaekers and Rousseeuw, Fast robust correlation for high-dimensional data, Technometrics 63
-(2021). Limits come from the reference: each fifth is judged by a model of the others, and the largest tenth of its
-statistics has a Pareto tail: Hill, A simple general approach to inference about the tail of a distribution, Annals of
-Statistics 3 (1975). Channels are named by reconstruction: Alcala and Qin, Reconstruction-based contribution for
-process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industrial & Engineering Chemistry Research 40
-(2001).
+(2021). Limits come from the reference (kernels/reference.py), each fifth of which is judged by a model of the others.
+Channels are named by reconstruction: Alcala and Qin, Reconstruction-based contribution for process monitoring,
+Automatica 45 (2009), of the index of Yue and Qin, Industrial & Engineering Chemistry Research 40 (2001).
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from history.sql.kernels.reference import (
     PARTS,
     SHORT_REFERENCE,
     unlike,
+    usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
 
@@ -54,7 +53,6 @@ DEPARTURES = pa.struct(
 )
 MIN_REFERENCE = 50  # buckets
 _VARIANCE = 0.9  # share that the components explain
-_TAIL = 0.9  # quantile above which statistics are its tail
 _CONSTANT = 1e-9  # of the largest value: a smaller spread is none
 _WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
 _MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
@@ -167,8 +165,8 @@ class Departures:
         statistics = statistics[:, ~np.isnan(reference).all(axis=1)]
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
         limits = np.array([_limit(values, share) for values in statistics])
-        usual = np.array([np.nanmedian(part, axis=1) for part in parts])
-        parts_unlike = int(unlike(usual).any(axis=1).sum())
+        medians = np.array([np.nanmedian(part, axis=1) for part in parts])
+        parts_unlike = int(unlike(medians).any(axis=1).sum())
         note = f"the reference is unusual in {parts_unlike} of its {PARTS} parts: choose another one"
         return limits, note if parts_unlike else None
 
@@ -221,8 +219,4 @@ def _limit(values: Float64s, share: float) -> float:
     """The limit that such a share of values is beyond; infinity: they are all 0."""
     if not values.any():
         return float("inf")
-    logs = np.log(np.maximum(values, values.max() * 1e-12))
-    tail = float(np.quantile(logs, _TAIL))
-    if share >= 1 - _TAIL:
-        return float(np.exp(np.quantile(logs, 1 - share)))
-    return float(np.exp(tail + (logs[logs > tail] - tail).mean() * np.log((1 - _TAIL) / share)))
+    return usual(np.sqrt(values), 1 / share).limit ** 2
