@@ -108,7 +108,8 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 11 THEN 'judged though they drift all through their reference: '
                  || 'one as long as a slow swing, such as a day, tells it from an event'
     WHEN 12 THEN 'judged though their reference holds fewer than 5 of their cycles: choose a longer one'
-    WHEN 13 THEN 'judged by the interval alone, too few samples in the reference' END;
+    WHEN 13 THEN 'judged by the interval alone, too few samples in the reference'
+    WHEN 14 THEN 'judged by what they usually do at each point of their cycles' END;
 
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (

@@ -3,7 +3,9 @@
 -- The channels of a unit (the part of the name before the last slash) are judged together, also where each of them is
 -- within its usual band. A principal component analysis learns from a reference how they move with each other; a mean
 -- that is far off along its components (T2) or off them (SPE, the squared prediction error) has departed. Centre and
--- spread are robust; the components explain 90 % of the variance.
+-- spread are robust; the components explain 90 % of the variance. Of what moves in cycles, of which the reference has
+-- five, the distance from what is usual at that point of a cycle counts. Cycles may be a quarter longer or shorter, and
+-- have to have five means.
 --
 -- score is the larger one of both statistics at its peak, in limits, never negative: 1 is the limit. It is set by the
 -- reference, so that in usual operation a unit departs once in "alarm_every". departed_at is where the first mean
@@ -11,16 +13,16 @@
 -- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
 -- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
 -- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
--- itself unusual, so that less is seen. A line below the answer says which channels drift all through the reference: it
--- is shorter than a swing of them, such as that of a day, whose course then departs. Another one says of which channels
--- it holds two to four cycles only.
+-- itself unusual, so that less is seen. Lines below the answer say which channels move in cycles, of which the reference
+-- holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
+-- whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all analog ones]
 --   reference    reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
---   step         interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   step         interval     length of a mean [NULL: a 2000th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false departure of a unit is accepted [NULL: 20 times the interval]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Shown first: unit, departed_at, returned_at, score, channels, note

@@ -2,21 +2,23 @@
 --
 -- The band of a channel is its median in a reference, and how far means are from it there: so far that in usual
 -- operation the channels of a unit together have one episode in "alarm_every", by an extreme value distribution of the
--- reference. Episodes of one direction that are closer than a 20th of the interval are one.
+-- reference. Episodes of one direction that are closer than a 20th of the interval are one. What moves in cycles, of
+-- which the reference has five, is compared with what is usual at that point of a cycle instead of the median. Cycles
+-- may be a quarter longer or shorter, and have to have five means.
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
 -- limit. overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
--- judged. A line below the answer says which ones drift all through it, as by a daily swing, or have fewer than
--- five cycles in it: choose a longer one.
+-- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily swing,
+-- or have fewer than five cycles in it: choose a longer one.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
 --   until        timestamptz  before this moment
 --   channels     text[]       names or patterns [NULL: all analog ones]
 --   reference    reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
---   step         interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
+--   step         interval     length of a mean [NULL: a 2000th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false episode of a unit is accepted [NULL: 20 times the interval]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Reads from: reference

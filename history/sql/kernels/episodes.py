@@ -1,4 +1,7 @@
-"""Episodes in which channels are outside the band that a reference shows (schema/questions/episodes.sql)."""
+"""Episodes in which channels are outside the band that a reference shows (schema/questions/episodes.sql).
+
+What a channel does in each cycle is usual at its place there (kernels/cycles.py).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
+from history.sql.kernels.cycles import courses
 from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
+    CYCLIC,
     JUDGED,
     MIN_POSITIONS,
     MOSTLY_MISSING,
@@ -43,7 +48,7 @@ _CONSTANT = 1e-9  # of the largest value: a smaller extent is none
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episodes:
-    """Buckets that are farther from the median of a reference than its own are."""
+    """Buckets that are farther from what is usual than those of a reference."""
 
     since: int  # µs
     step: int  # µs
@@ -53,45 +58,51 @@ class Episodes:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of EPISODES, by channel."""
         _, channels, before, now = means
-        for channel, reference, values in zip(channels.tolist(), before.T, now.T, strict=True):
-            yield from self._of_channel(channel, reference, values, len(channels) * self.alarm_every / self.step)
+        course = courses(before, now)
+        for channel, deviations, values, expected, is_cyclic in zip(
+            channels.tolist(), (before - course.before).T, now.T, course.now.T, course.cyclic.tolist(), strict=True
+        ):
+            nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
+            verdict = _verdict(deviations, values, expected)
+            yield nothing | {"verdict": CYCLIC if verdict == JUDGED and is_cyclic else verdict}
+            if verdict in (JUDGED, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
+                every = len(channels) * self.alarm_every / self.step
+                known = deviations[~np.isnan(deviations)]
+                yield from (nothing | row for row in self._of_channel(channel, known, values, expected, every))
 
     def _of_channel(
-        self, channel: int, reference: Float64s, values: Float64s, buckets: float
+        self, channel: int, known: Float64s, values: Float64s, expected: Float64s, buckets: float
     ) -> Iterator[dict[str, Any]]:
-        """Rows of a channel that has an episode in so many ``buckets``. ``reference``, ``values``: (buckets,)."""
-        nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
-        known = reference[~np.isnan(reference)]
-        middle = float(np.median(known)) if len(known) else 0.0
-        verdict = _verdict(known - middle, len(reference), values, middle)
-        yield nothing | {"verdict": verdict}
-        if verdict not in (JUDGED, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
+        """Rows of a channel that has an episode in so many ``buckets``.
+
+        ``known``: deviations of the reference; ``values``, ``expected``: (buckets,), those that are and would be usual.
+        """
+        off = np.nan_to_num(values - expected)
+        if not (np.abs(off) > least_limit(known)).any():
             return
-        off = np.where(np.isnan(values), 0.0, values - middle)
-        if not (np.abs(off) > least_limit(known - middle)).any():
-            return
-        limit = max(usual(known - middle, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
+        limit = max(usual(known, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
         for sign in (1, -1):
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
                 peak = first + int(np.argmax(sign * off[first : last + 1]))
-                yield nothing | {
+                yield {
                     "from_time": self.since + first * self.step,
                     "to_time": None if lasting(last, len(values)) else self.since + (last + 1) * self.step,
                     "peak_time": self.since + peak * self.step,
-                    "usual": middle,
+                    "usual": float(expected[peak]),
                     "peak": float(values[peak]),
                     "least": limit,
                 }
 
 
-def _verdict(deviations: Float64s, n: int, values: Float64s, middle: float) -> int:
-    """Verdict on a channel. ``deviations``: of the means of the reference, up to ``n``, from the median."""
+def _verdict(deviations: Float64s, values: Float64s, expected: Float64s) -> int:
+    """Verdict on a channel. ``deviations``: of the means of the reference, from what is usual; the others: as above."""
+    known = deviations[~np.isnan(deviations)]
     if np.isnan(values).all():
         return NO_SAMPLES
-    if len(deviations) < MIN_POSITIONS:
+    if len(known) < MIN_POSITIONS:
         return SHORT_REFERENCE
-    if np.ptp(deviations) <= _CONSTANT * (abs(middle) + np.abs(deviations).max()):
+    if np.ptp(known) <= _CONSTANT * (np.abs(expected).max() + np.abs(known).max()):
         return CONSTANT
-    if has_unlike_part(deviations):
+    if has_unlike_part(known):
         return UNLIKE
-    return MOSTLY_MISSING if 2 * len(deviations) < n else dynamics(deviations)
+    return MOSTLY_MISSING if 2 * len(known) < len(deviations) else dynamics(known)

@@ -85,7 +85,7 @@ class Oscillations:
 
     def _of_values(self, values: Float64s) -> Iterator[tuple[Any, ...]]:
         """Row of OSCILLATIONS without its channel, if there is one. ``values``: (buckets,)."""
-        fast = _without_slow(values)
+        fast = without_slow(values)
         correlation = autocorrelation(fast)
         half, regularity = _half_period(correlation)
         period = 2 * half
@@ -113,7 +113,7 @@ class Oscillations:
         )
 
 
-def _without_slow(values: Float64s) -> Float64s:
+def without_slow(values: Float64s) -> Float64s:
     """Values without their line and what has fewer than six periods."""
     place = np.arange(len(values)) - (len(values) - 1) / 2
     off = values - values.mean()

@@ -52,6 +52,28 @@ async def test_a_part_of_a_mean_at_the_end_is_left_out(recorded: Recording) -> N
     assert await recorded.ask("episodes", at(600), at(1195), step="10 s", reference=reference) == []
 
 
+async def test_a_fault_in_a_part_of_each_cycle(recorded: Recording) -> None:
+    """A press, whose flow gets lower at its top: still within what it does in each stroke."""
+    random = np.random.default_rng(1)
+    begins = np.cumsum(random.integers(29, 32, 50)) - 30
+    cycle = np.searchsorted(begins, _SECONDS, side="right") - 1
+    place = (_SECONDS - begins[cycle]) / np.diff(begins)[cycle]
+    lower = 1.5 * ((place > 0.2) & (place < 0.3)) * within(900, 1200)
+    flow = 9 + 2 * np.sin(2 * np.pi * place) - lower + random.normal(0, 0.1, len(_SECONDS))
+    await recorded.samples("press/flow", _SECONDS, flow)
+    pressure = 100 + 80 * ((place > 0.2) & (place < 0.7)) + random.normal(0, 0.5, len(_SECONDS))
+    await recorded.samples("press/pressure", _SECONDS, pressure)
+    for question, begin in (("episodes", "from_time"), ("departure", "departed_at")):
+        table, notes = await recorded.answer(question, at(600), at(1200))
+        first = table.to_pylist()[0]
+        assert at(898) <= first[begin] < at(935), (question, first)
+        assert "press/flow" in (first.get("channel"), *(first.get("channels") or ())[:1])
+        known = "2 channels judged by what they usually do at each point of their cycles: press/flow, press/pressure"
+        assert known in notes.splitlines(), notes
+        table, _ = await recorded.answer(question, at(600), at(900))
+        assert table.num_rows == 0, (question, table.to_pylist())
+
+
 async def test_what_cannot_be_judged_is_said(recorded: Recording) -> None:
     await recorded.samples("short", _SECONDS[590:], noise(1)[590:])
     await recorded.samples("bad", _SECONDS, noise(2), BAD)

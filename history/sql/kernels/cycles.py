@@ -1,0 +1,169 @@
+"""Usual course of the channels of a unit within its cycles, such as those of a machine, or the days of a plant.
+
+What a unit does in each of its cycles is usual at that place: Nomikos and MacGregor, Monitoring batch processes using
+multiway principal component analysis, AIChE Journal 40 (1994), take the mean trajectory away. Cycles are not of one
+length: each begins where the channels together are most like the usual cycle, which is stretched to its length.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.batch import Float64s
+from history.sql.kernels.oscillations import autocorrelation, without_slow
+from history.sql.kernels.reference import PARTS
+
+_CYCLES = 5  # whole ones of a reference, at least
+_SHORTEST = 5  # buckets of a cycle, at least
+_ALIKE = 0.6  # autocorrelation and likeness of cycles, at least
+_SHORTER = 0.9  # of the highest autocorrelation: a shorter period that has as much is the cycle
+_OTHER_LENGTH = 4  # part of a cycle by which one is longer or shorter than usual, at most
+_ROUNDS = 3  # in which the usual cycle is found
+_FARTHEST = 4.0  # spreads: what is farther counts as so far where cycles are looked for
+_EDGE = 6.0  # median deviations: where the usual cycle goes so far at once, it does so a little earlier or later
+_EXPLAINED = 0.5  # of the variance of a channel, at least
+_CONSTANT = 1e-9  # of the largest value: a smaller extent is none
+
+
+class Courses(NamedTuple):
+    """Usual values of all buckets: what is usual at their places in cycles, or the median of the reference."""
+
+    before: Float64s  # (buckets, channels)
+    now: Float64s  # (buckets, channels)
+    cyclic: NDArray[np.bool_]  # (channels,): has cycles
+
+
+def courses(before: Float64s, now: Float64s) -> Courses:
+    """Usual values of a reference, each learnt from other cycles, and of an interval.
+
+    ``before``, ``now``: (buckets, channels); NaN: there is no value.
+    """
+    filled = np.where(np.isnan(before).all(axis=0), 0.0, before)
+    middle, spread = np.nanmedian(filled, axis=0), np.nanstd(filled, axis=0)
+    medians = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
+    steady = Courses(*medians, cyclic=np.zeros(len(middle), np.bool_))
+    if len(before) < _CYCLES * _SHORTEST:
+        return steady
+    filled = np.where(np.isnan(before), middle, before)
+    scaled, scaled_now = (
+        np.clip(np.nan_to_num((part - middle) / np.where(spread > 0, spread, 1.0)), -_FARTHEST, _FARTHEST)
+        for part in (filled, now)
+    )
+    swinging, period = _period(scaled)
+    if not period or len(now) < 2 * period:  # else no cycle can be found in it
+        return steady
+    shape, begins = _usual_cycle(scaled[:, swinging], period)
+    if len(begins) <= _CYCLES:
+        return steady
+    other = np.minimum(np.abs(np.diff(begins) - period), _most(period))
+    beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
+    cycles, usual = _stretched(filled, begins, period), np.empty(before.shape)
+    cycle_of = np.searchsorted(begins, np.arange(len(before)), side="right") - 1
+    for part in range(PARTS):
+        others = _course(before, cycles[np.arange(len(cycles)) % PARTS != part], begins, beside)
+        usual[cycle_of % PARTS == part] = others[cycle_of % PARTS == part]
+    off = filled - usual
+    cyclic = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
+    cyclic &= np.ptp(off, axis=0) > _CONSTANT * np.abs(filled).max(axis=0)  # else nothing says what is far from it
+    usual_now = _course(now, cycles, _begins(_likeness(scaled_now[:, swinging], shape), period), beside)
+    return Courses(np.where(cyclic, usual, middle), np.where(cyclic, usual_now, middle), cyclic)
+
+
+def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:
+    """Which channels repeat themselves, and after how many buckets they do together; 0: none does."""
+    correlations = np.array(
+        [autocorrelation(without_slow(values))[: len(scaled) // _CYCLES + 1] for values in scaled.T]
+    )
+    swinging = np.array([_first_peak(correlation) > 0 for correlation in correlations])
+    return swinging, _first_peak(correlations[swinging].mean(axis=0)) if swinging.any() else 0
+
+
+def _first_peak(correlation: Float64s) -> int:
+    """The first lag at which an autocorrelation is nearly as high as it ever is again; 0: it is never high again."""
+    below = np.flatnonzero(correlation < 0)
+    begin = max(int(below[0]), _SHORTEST) if len(below) else len(correlation)
+    highest = float(correlation[begin:].max(initial=0.0))
+    if highest < _ALIKE:
+        return 0
+    at = begin + int(np.argmax(correlation[begin:] >= _SHORTER * highest))
+    while at + 1 < len(correlation) and correlation[at + 1] > correlation[at]:
+        at += 1
+    return at
+
+
+def _usual_cycle(scaled: Float64s, period: int) -> tuple[Float64s, NDArray[np.intp]]:
+    """The usual cycle, (period, channels), and :func:`_begins`."""
+    shape, begins = scaled[:period], np.arange(0, len(scaled), period)
+    for _ in range(_ROUNDS):
+        begins = _begins(_likeness(scaled, shape), period)
+        if len(begins) > 1:
+            shape = np.median(_stretched(scaled, begins, period), axis=0)
+    return shape, begins
+
+
+def _likeness(scaled: Float64s, shape: Float64s) -> Float64s:
+    """Correlation of the usual cycle with one that begins in each bucket, (buckets - period + 1,)."""
+    n, period = len(scaled), len(shape)
+    shape = shape - shape.mean(axis=0)
+    spectrum = np.fft.rfft(scaled, n + period, axis=0) * np.conj(np.fft.rfft(shape, n + period, axis=0))
+    products = np.fft.irfft(spectrum.sum(axis=1), n + period)[: n - period + 1]
+    sums, squares = (
+        (total[period:] - total[:-period])
+        for total in (np.cumsum(np.pad(part, ((1, 0), (0, 0))), axis=0) for part in (scaled, np.square(scaled)))
+    )
+    power = (squares - np.square(sums) / period).sum(axis=1) * np.square(shape).sum()
+    likeness: Float64s = products / np.sqrt(np.maximum(power, 1e-12))
+    return likeness
+
+
+def _begins(likeness: Float64s, period: int) -> NDArray[np.intp]:
+    """Where cycles begin, and where the last whole one ends. Where nothing is like a cycle, they go on as before."""
+    begins = [int(np.argmax(likeness[:period]))]
+    while True:
+        for other in (_most(period), period // 2):  # after a gap or a stop, it begins anywhere
+            first = begins[-1] + period - other
+            around = likeness[first : first + 2 * other + 1]
+            if len(around) <= other:
+                return np.array(begins, np.intp)  # the values end before the next one does
+            if around.max() >= _ALIKE:
+                break
+        at = first + int(np.argmax(around)) if around.max() >= _ALIKE else first + other
+        if len(around) <= 2 * other and at == len(likeness) - 1:
+            return np.array(begins, np.intp)  # perhaps the next one begins later
+        begins.append(at)
+
+
+def _most(period: int) -> int:
+    """Buckets by which a cycle is longer or shorter than usual, at most."""
+    return max(period // _OTHER_LENGTH, 1)
+
+
+def _stretched(values: Float64s, begins: NDArray[np.intp], period: int) -> Float64s:
+    """The whole cycles, each of the usual length: (cycles, period, channels)."""
+    place = (np.arange(period) + 0.5) / period
+    return values[(begins[:-1, None] + np.diff(begins)[:, None] * place).astype(np.intp)]
+
+
+def _course(values: Float64s, cycles: Float64s, begins: NDArray[np.intp], beside: tuple[int, int]) -> Float64s:
+    """Usual values at the places in cycles; at edges, which may be early or late, the nearest ones there.
+
+    ``values``: (buckets, channels); ``cycles``: usual ones, stretched; ``begins``: of the cycles of the values;
+    ``beside``: buckets by which edges may be off, in whole cycles, and in parts of one, whose length is not known.
+    """
+    period, shape = cycles.shape[1], np.median(cycles, axis=0)
+    place, is_whole = (np.arange(len(values)) - begins[0]) % period, np.zeros(len(values), np.bool_)
+    for begin, end in pairwise([*begins.tolist(), len(values)]):
+        place[begin:end] = np.arange(end - begin) % period
+        if end < len(values) and abs(end - begin - period) <= _most(period):
+            place[begin:end], is_whole[begin:end] = (np.arange(end - begin) + 0.5) / (end - begin) * period, True
+    usual: Float64s = shape[place]
+    steep = _EDGE * np.median(np.abs(cycles - shape), axis=(0, 1))
+    for most, rows in zip(beside, (is_whole, ~is_whole), strict=True):
+        near = np.stack([np.roll(shape, shift, axis=0) for shift in range(-most, most + 1)])
+        low, high = near.min(axis=0)[place[rows]], near.max(axis=0)[place[rows]]
+        usual[rows] = np.where(high - low > steep, np.fmax(np.fmin(values[rows], high), low), usual[rows])
+    return usual

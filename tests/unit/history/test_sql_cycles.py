@@ -1,0 +1,150 @@
+"""Units that work in cycles: what is usual at each point of them, and faults in a part of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.batch import Float64s
+from history.sql.kernels.cycles import courses
+from history.sql.kernels.departures import Departures
+from history.sql.kernels.episodes import Episodes
+from history.sql.kernels.reference import CYCLIC
+from history.sql.kernels.unit_means import UnitMeans
+
+PERIOD = 40  # buckets
+_IDS = np.arange(10, 14, dtype=np.int32)
+_NOISE = np.array([0.5, 0.1, 0.02, 0.1])
+
+
+def press(place: Float64s) -> Float64s:
+    """Pressure, flow, a valve and, without cycles, a temperature, at places (0 to 1) in cycles."""
+    return np.stack(
+        [
+            100 + 80 * ((place > 0.2) & (place < 0.7)),
+            9 + 2 * np.sin(2 * np.pi * place),
+            1.0 * (place > 0.5),
+            np.full(len(place), 45.0),
+        ],
+        axis=1,
+    )
+
+
+def cycles(seed: int, n: int, other_length: int = 0, late: int = 0) -> Float64s:
+    """Buckets of a press whose cycles are up to ``other_length`` longer or shorter, from anywhere in one on.
+
+    ``late``: buckets by which the pressure rises late from the middle on.
+    """
+    random = np.random.default_rng(seed)
+    parts = list[Float64s]()
+    while sum(map(len, parts)) < n + PERIOD:
+        length = PERIOD + int(random.integers(-other_length, other_length + 1))
+        place = (np.arange(length) + 0.5) / length
+        values = press(place)
+        if late and sum(map(len, parts)) > n / 2:
+            values[:, 0] = press(place - late / length)[:, 0]
+        parts.append(values)
+    begin = int(random.integers(PERIOD))
+    return np.concatenate(parts)[begin : begin + n] + random.normal(0, _NOISE, (n, 4))
+
+
+def means(before: Float64s, now: Float64s) -> UnitMeans:
+    return UnitMeans(3, _IDS[: before.shape[1]], before, now)
+
+
+def episodes(before: Float64s, now: Float64s) -> list[dict[str, Any]]:
+    kernel = Episodes(0, 10, 10 * 20 * len(now), {})
+    return [row for row in kernel.of_unit(means(before, now)) if row["verdict"] is None]
+
+
+def departures(before: Float64s, now: Float64s) -> list[dict[str, Any]]:
+    kernel = Departures(0, 10, 10 * 20 * len(now))
+    return [row for row in kernel.of_unit(means(before, now)) if row["from_time"] is not None]
+
+
+@pytest.mark.parametrize("other_length", [0, 2])
+def test_calm_cycles_have_an_episode_about_as_often_as_is_accepted(other_length: int) -> None:
+    pairs = [(cycles(seed, 600, other_length), cycles(100 + seed, 600, other_length)) for seed in range(30)]
+    assert sum(bool(episodes(*pair)) for pair in pairs) <= 4  # 1.5 are expected
+    assert sum(bool(departures(*pair)) for pair in pairs) <= 4
+
+
+@pytest.mark.parametrize("other_length", [0, 2])
+def test_a_fault_in_a_part_of_a_cycle(other_length: int) -> None:
+    before, now = cycles(1, 600, other_length), cycles(2, 600, other_length)
+    usual = courses(before, now).now
+    at = 400 + int(np.argmax(usual[400:440, 1]))  # the flow is at its top: lower, it is still within its band
+    now[at : at + 5, 1] -= 1.5
+    [row] = [row for row in episodes(before, now) if row["channel_id"] == 11]
+    assert 10 * at <= row["peak_time"] < 10 * (at + 5)
+    assert row["usual"] == pytest.approx(11, abs=0.2)
+    assert row["peak"] == pytest.approx(9.5, abs=0.5)
+    found = departures(before, now)
+    assert any(row["from_time"] <= 10 * (at + 4) and row["channels"][0] == 11 for row in found), found
+
+
+def test_what_comes_late_in_each_cycle() -> None:
+    before, now = cycles(1, 800), cycles(2, 800, late=5)
+    rows = episodes(before, now)
+    assert {row["channel_id"] for row in rows} == {10}
+    assert min(row["from_time"] for row in rows) >= 10 * 400 - 10 * PERIOD
+    assert departures(before, now)[0]["channels"][0] == 10
+
+
+def test_usual_values_of_the_phases_of_a_day() -> None:
+    hours = np.arange(24 * 20)
+    day = 50 + 20 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
+    usual = courses(day[: 24 * 12, None], day[24 * 12 :, None])
+    assert usual.cyclic.tolist() == [True]
+    assert np.abs(usual.now[:, 0] - 50 - 20 * np.sin(2 * np.pi * hours[24 * 12 :] / 24)).max() < 2
+
+
+def test_verdicts() -> None:
+    before, now = cycles(1, 600), cycles(2, 600)
+    for kernel in (Episodes(0, 10, 100_000, {}), Departures(0, 10, 100_000)):
+        verdicts = [row["verdict"] for row in kernel.of_unit(means(before, now)) if row["verdict"] is not None]
+        assert verdicts[:3] == [CYCLIC] * 3
+        assert verdicts[3] != CYCLIC
+
+
+def test_a_gap_is_no_fault() -> None:
+    before, now = cycles(1, 800), cycles(2, 800)
+    before[100:130], now[300:390] = np.nan, np.nan
+    before[:, 3] = np.nan
+    usual = courses(before, now)
+    assert usual.cyclic.tolist() == [True, True, True, False]
+    assert episodes(before, now) == []
+
+
+@pytest.mark.parametrize("n", [1, 2 * PERIOD - 1, 2 * PERIOD, 600])
+def test_an_interval_of_any_length_has_usual_values(n: int) -> None:
+    before, now = cycles(1, 600), cycles(2, n)
+    usual = courses(before, now)
+    assert usual.cyclic.tolist() == [n >= 2 * PERIOD] * 3 + [False]  # in a shorter one no cycle can be found
+    assert np.isfinite(usual.now).all()
+    if n >= 2 * PERIOD:
+        assert np.abs(usual.now[:, 1] - now[:, 1]).max() < 0.8
+
+
+def random_walk(seed: int) -> Float64s:
+    return np.cumsum(np.random.default_rng(seed).normal(size=(600, 1)), axis=0)
+
+
+@pytest.mark.parametrize(
+    ("what", "before"),
+    [
+        ("few cycles", cycles(1, 4 * PERIOD)),
+        ("exact repetition, of which nothing says what is far from it", press(np.arange(600) / PERIOD % 1)),
+        ("noise", np.random.default_rng(1).normal(size=(600, 4))),
+        ("nothing", np.full((600, 4), np.nan)),
+        ("one mean", np.ones((1, 4))),
+        *(("random walk", random_walk(seed)) for seed in range(5)),
+    ],
+)
+def test_what_has_no_cycles_is_compared_with_its_median(what: str, before: Float64s) -> None:
+    usual = courses(before, before[:10])
+    assert not usual.cyclic.any(), what
+    expected = np.nan_to_num(np.nanmedian(np.nan_to_num(before), axis=0))
+    assert np.array_equal(usual.now, np.broadcast_to(expected, usual.now.shape))
