@@ -124,14 +124,16 @@ def _begins(likeness: Float64s, period: int) -> NDArray[np.intp]:
     """Where cycles begin, and where the last whole one ends. Where nothing is like a cycle, they go on as before."""
     begins = [int(np.argmax(likeness[:period]))]
     while True:
-        for other in (_most(period), period // 2):  # after a gap or a stop, it begins anywhere
+        for other, least in ((_most(period), _ALIKE / 2), (period // 2, _ALIKE)):  # after a stop, it begins anywhere
             first = begins[-1] + period - other
             around = likeness[first : first + 2 * other + 1]
             if len(around) <= other:
                 return np.array(begins, np.intp)  # the values end before the next one does
-            if around.max() >= _ALIKE:
+            if around.max() >= least:
+                at = first + int(np.argmax(around))
                 break
-        at = first + int(np.argmax(around)) if around.max() >= _ALIKE else first + other
+        else:
+            at = begins[-1] + period
         if len(around) <= 2 * other and at == len(likeness) - 1:
             return np.array(begins, np.intp)  # perhaps the next one begins later
         begins.append(at)

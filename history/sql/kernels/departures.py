@@ -59,6 +59,7 @@ _VARIANCE = 0.9  # share that the components explain
 _CONSTANT = 1e-9  # of the largest value: a smaller spread is none
 _WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
 _MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
+_LEAST = 0.01  # spreads: what is nearer has not departed, even from an exact relation
 _FARTHEST = 1e6  # spreads: what is farther counts as so far
 _ONSET = 3  # buckets, by which channels are named
 _NAMED = 5  # channels
@@ -226,4 +227,4 @@ def _limit(values: Float64s, share: float) -> float:
     """The limit that such a share of values is beyond; infinity: they are all 0."""
     if not values.any():
         return float("inf")
-    return usual(np.sqrt(values), 1 / share).limit ** 2
+    return max(usual(np.sqrt(values), 1 / share).limit, _LEAST) ** 2

@@ -76,6 +76,17 @@ def test_neither_unit_nor_zero_matters() -> None:
     assert one["score"] == pytest.approx(other["score"], rel=1e-6)
 
 
+def test_what_is_hardly_off_an_exact_relation_has_not_departed() -> None:
+    reference, later = values(1, 300, 1), values(2, 100, 1)
+    reference, later = np.hstack([reference, 2 * reference]), np.hstack([later, 2 * later])
+    later[40:, 1] += 1e-6
+    assert rows(reference, later) == []
+    later[40:, 1] += 1
+    [row] = rows(reference, later)
+    assert row["from_time"] == 1400
+    assert 2 < row["score"] < 1e5  # of rounding errors as the limit it had thirteen digits
+
+
 def test_more_channels_than_buckets() -> None:
     random = np.random.default_rng(1)
     reference, later = random.normal(size=(60, 400)), random.normal(size=(40, 400))
