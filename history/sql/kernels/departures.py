@@ -4,9 +4,9 @@ Hotelling's T² and the squared prediction error of a principal component analys
 procedures for residuals associated with principal component analysis, Technometrics 21 (1979). It is robust by medians
 and wrapped values: Raymaekers and Rousseeuw, Fast robust correlation for high-dimensional data, Technometrics 63
 (2021). Limits come from the reference (kernels/reference.py), each fifth of which is judged by a model of the others.
-What channels do in each cycle is taken away (kernels/cycles.py). Channels are named by reconstruction: Alcala and Qin,
-Reconstruction-based contribution for process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industrial
-& Engineering Chemistry Research 40 (2001).
+What channels do in each cycle, or as they drift, is taken away (kernels/usual_courses.py). Channels are named by
+reconstruction: Alcala and Qin, Reconstruction-based contribution for process monitoring, Automatica 45 (2009), of the
+index of Yue and Qin, Industrial & Engineering Chemistry Research 40 (2001).
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.formatting import count
 from history.codec.row_groups import TIME
-from history.sql.kernels.cycles import courses
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
-    CYCLIC,
     JUDGED,
     NO_SAMPLES,
     PARTS,
@@ -36,6 +34,7 @@ from history.sql.kernels.reference import (
     usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.usual_courses import usual_courses
 
 DEPARTURES = pa.struct(
     [
@@ -110,14 +109,15 @@ class Departures:
         unit, channels, reference, values = means
         empty = {field.name: None for field in DEPARTURES} | {"unit": unit}
         filled = int((~np.isnan(reference)).any(axis=1).sum())
-        course = courses(reference, values)
-        reference = np.where(course.cyclic, reference - course.before, reference)
-        values = np.where(course.cyclic, values - course.now, values)
+        course = usual_courses(reference, values)
+        moves = course.verdicts != JUDGED
+        reference = np.where(moves, reference - course.before, reference)
+        values = np.where(moves, values - course.now, values)
         verdicts, middle, spread = _spreads(reference, filled)
         usable = verdicts == JUDGED
         for row in np.flatnonzero(usable):
             verdict = dynamics(reference[:, row])
-            verdicts[row] = CYCLIC if verdict == JUDGED and course.cyclic[row] else verdict
+            verdicts[row] = course.verdicts[row] if verdict == JUDGED else verdict
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield empty | {"channel_id": channel, "verdict": verdict}

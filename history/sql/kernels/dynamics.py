@@ -27,20 +27,26 @@ def dynamics(values: Float64s) -> int:
     known = values[~np.isnan(values)]
     if len(known) < MIN_POSITIONS:
         return JUDGED
-    return DRIFTING if _drifts(known) else FEW_CYCLES if _has_few_cycles(known) else JUDGED
+    return DRIFTING if drifts(known) else FEW_CYCLES if _has_few_cycles(known) else JUDGED
 
 
-def _drifts(values: Float64s) -> bool:
+def levels(values: Float64s) -> Float64s:
+    """Medians of the parts of a reference."""
+    parts = np.sort(values[: len(values) // PARTS * PARTS].reshape(PARTS, -1), axis=1)
+    middle: Float64s = parts[:, parts.shape[1] // 2]
+    return middle
+
+
+def drifts(values: Float64s) -> bool:
     """Return whether the level rises or falls all through them, by more than noise, as part of a daily swing does."""
-    parts = values[: len(values) // PARTS * PARTS].reshape(PARTS, -1)
-    levels = np.sort(parts, axis=1)[:, parts.shape[1] // 2]
-    steps = np.diff(levels)
+    of_parts = levels(values)
+    steps = np.diff(of_parts)
     steps = steps if steps.sum() > 0 else -steps
-    rise = float(steps.sum())
-    if not (steps.min() > 0 and steps.max() < _STEP * rise):
+    if not (steps.min() > 0 and steps.max() < _STEP * steps.sum()):
         return False
-    spread = _MAD * float(np.median(np.abs(parts - levels[:, None])))
-    return rise > max(_RISE * spread, _CONSTANT * float(np.abs(levels).max()))
+    parts = values[: len(values) // PARTS * PARTS].reshape(PARTS, -1)
+    spread = _MAD * float(np.median(np.abs(parts - of_parts[:, None])))
+    return float(steps.sum()) > max(_RISE * spread, _CONSTANT * float(np.abs(of_parts).max()))
 
 
 def _has_few_cycles(values: Float64s) -> bool:

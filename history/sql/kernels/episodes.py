@@ -1,6 +1,6 @@
 """Episodes in which channels are outside the band that a reference shows (schema/questions/episodes.sql).
 
-What a channel does in each cycle is usual at its place there (kernels/cycles.py).
+What it does in each of its cycles, or as it drifts, is usual (kernels/usual_courses.py).
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.cycles import courses
 from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
-    CYCLIC,
     JUDGED,
     MIN_POSITIONS,
     MOSTLY_MISSING,
@@ -30,6 +28,7 @@ from history.sql.kernels.reference import (
     usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.usual_courses import usual_courses
 
 EPISODES = pa.struct(
     [
@@ -58,29 +57,29 @@ class Episodes:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of EPISODES, by channel."""
         _, channels, before, now = means
-        course = courses(before, now)
-        for channel, deviations, values, expected, is_cyclic in zip(
-            channels.tolist(), (before - course.before).T, now.T, course.now.T, course.cyclic.tolist(), strict=True
+        course = usual_courses(before, now)
+        for channel, deviations, values, expected, known in zip(
+            channels.tolist(), (before - course.before).T, now.T, course.now.T, course.verdicts.tolist(), strict=True
         ):
             nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
             verdict = _verdict(deviations, values, expected)
-            yield nothing | {"verdict": CYCLIC if verdict == JUDGED and is_cyclic else verdict}
+            yield nothing | {"verdict": known if verdict == JUDGED else verdict}
             if verdict in (JUDGED, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
                 every = len(channels) * self.alarm_every / self.step
-                known = deviations[~np.isnan(deviations)]
-                yield from (nothing | row for row in self._of_channel(channel, known, values, expected, every))
+                reference = deviations[~np.isnan(deviations)]
+                yield from (nothing | row for row in self._of_channel(channel, reference, values, expected, every))
 
     def _of_channel(
-        self, channel: int, known: Float64s, values: Float64s, expected: Float64s, buckets: float
+        self, channel: int, reference: Float64s, values: Float64s, expected: Float64s, buckets: float
     ) -> Iterator[dict[str, Any]]:
         """Rows of a channel that has an episode in so many ``buckets``.
 
-        ``known``: deviations of the reference; ``values``, ``expected``: (buckets,), those that are and would be usual.
+        ``reference``: deviations; ``values``, ``expected``: (buckets,), those that are and would be usual.
         """
         off = np.nan_to_num(values - expected)
-        if not (np.abs(off) > least_limit(known)).any():
+        if not (np.abs(off) > least_limit(reference)).any():
             return
-        limit = max(usual(known, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
+        limit = max(usual(reference, buckets).limit, 1e-4 * self.spans.get(channel, 0.0))
         for sign in (1, -1):
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
                 peak = first + int(np.argmax(sign * off[first : last + 1]))

@@ -1,8 +1,10 @@
-"""Usual course of the channels of a unit within its cycles, such as those of a machine, or the days of a plant.
+"""Usual course of the channels of a unit: within its cycles, such as those of a machine, or the days of a plant, or as
+they drift.
 
 What a unit does in each of its cycles is usual at that place: Nomikos and MacGregor, Monitoring batch processes using
 multiway principal component analysis, AIChE Journal 40 (1994), take the mean trajectory away. Cycles are not of one
-length: each begins where the channels together are most like the usual cycle, which is stretched to its length.
+length: each begins where the channels together are most like the usual cycle, which is stretched to its length. What
+drifts all through the reference may go on as far, or back.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s
+from history.sql.kernels.dynamics import drifts, levels
 from history.sql.kernels.oscillations import autocorrelation, without_slow
-from history.sql.kernels.reference import PARTS
+from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITIONS, PARTS
 
 _CYCLES = 5  # whole ones of a reference, at least
 _SHORTEST = 5  # buckets of a cycle, at least
@@ -29,48 +32,68 @@ _EXPLAINED = 0.5  # of the variance of a channel, at least
 _CONSTANT = 1e-9  # of the largest value: a smaller extent is none
 
 
-class Courses(NamedTuple):
-    """Usual values of all buckets: what is usual at their places in cycles, or the median of the reference."""
+class UsualCourses(NamedTuple):
+    """Usual values of all buckets: the median of the reference, where a channel neither drifts nor has cycles."""
 
     before: Float64s  # (buckets, channels)
     now: Float64s  # (buckets, channels)
-    cyclic: NDArray[np.bool_]  # (channels,): has cycles
+    verdicts: NDArray[np.intp]  # (channels,) CYCLIC, DRIFTING or JUDGED
 
 
-def courses(before: Float64s, now: Float64s) -> Courses:
-    """Usual values of a reference, each learnt from other cycles, and of an interval.
-
-    ``before``, ``now``: (buckets, channels); NaN: there is no value.
-    """
-    filled = np.where(np.isnan(before).all(axis=0), 0.0, before)
-    middle, spread = np.nanmedian(filled, axis=0), np.nanstd(filled, axis=0)
-    medians = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
-    steady = Courses(*medians, cyclic=np.zeros(len(middle), np.bool_))
-    if len(before) < _CYCLES * _SHORTEST:
-        return steady
+def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
+    """Usual values of a reference, and of an interval: (buckets, channels); NaN: there is no value."""
+    known = np.where(np.isnan(before).all(axis=0), 0.0, before)
+    middle, spread = np.nanmedian(known, axis=0), np.nanstd(known, axis=0)
     filled = np.where(np.isnan(before), middle, before)
+    usual, usual_now = np.tile(middle, (len(before), 1)), np.tile(middle, (len(now), 1))
+    verdicts = np.full(len(middle), JUDGED, np.intp)
+    least = _CONSTANT * np.abs(filled).max(axis=0)  # else nothing says what is far
+    if (cyclic := _cyclic(filled, now, middle, spread)) is not None:
+        off = filled - cyclic[0]
+        explained = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
+        verdicts[explained & (np.ptp(off, axis=0) > least)] = CYCLIC
+        usual = np.where(verdicts == CYCLIC, cyclic[0], usual)
+        usual_now = np.where(verdicts == CYCLIC, cyclic[1], usual_now)
+    for column in np.flatnonzero(verdicts == JUDGED):
+        of_channel = before[~np.isnan(before[:, column]), column]
+        if len(of_channel) < MIN_POSITIONS or not drifts(of_channel):
+            continue
+        slope, at_middle = np.polyfit(_places(PARTS), levels(of_channel), 1).tolist()
+        line = at_middle + slope * _places(len(before))
+        if np.ptp(filled[:, column] - line) > least[column]:
+            verdicts[column], usual[:, column] = DRIFTING, line
+            far = abs(slope) * (0.5 + len(now) / len(before))
+            usual_now[:, column] = np.fmax(np.fmin(now[:, column], at_middle + far), at_middle - far)
+    return UsualCourses(usual, usual_now, verdicts)
+
+
+def _places(n: int) -> Float64s:
+    """Places of n buckets in a reference, from -1/2 to 1/2."""
+    return (np.arange(n) + 0.5) / n - 0.5
+
+
+def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s) -> tuple[Float64s, Float64s] | None:
+    """Usual values within cycles, of a reference, each learnt from others, and of an interval; None: it has none."""
     scaled, scaled_now = (
         np.clip(np.nan_to_num((part - middle) / np.where(spread > 0, spread, 1.0)), -_FARTHEST, _FARTHEST)
-        for part in (filled, now)
+        for part in (before, now)
     )
+    if len(before) < _CYCLES * _SHORTEST:
+        return None
     swinging, period = _period(scaled)
     if not period or len(now) < 2 * period:  # else no cycle can be found in it
-        return steady
+        return None
     shape, begins = _usual_cycle(scaled[:, swinging], period)
     if len(begins) <= _CYCLES:
-        return steady
+        return None
     other = np.minimum(np.abs(np.diff(begins) - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
-    cycles, usual = _stretched(filled, begins, period), np.empty(before.shape)
+    cycles, usual = _stretched(before, begins, period), np.empty(before.shape)
     cycle_of = np.searchsorted(begins, np.arange(len(before)), side="right") - 1
     for part in range(PARTS):
         others = _course(before, cycles[np.arange(len(cycles)) % PARTS != part], begins, beside)
         usual[cycle_of % PARTS == part] = others[cycle_of % PARTS == part]
-    off = filled - usual
-    cyclic = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
-    cyclic &= np.ptp(off, axis=0) > _CONSTANT * np.abs(filled).max(axis=0)  # else nothing says what is far from it
-    usual_now = _course(now, cycles, _begins(_likeness(scaled_now[:, swinging], shape), period), beside)
-    return Courses(np.where(cyclic, usual, middle), np.where(cyclic, usual_now, middle), cyclic)
+    return usual, _course(now, cycles, _begins(_likeness(scaled_now[:, swinging], shape), period), beside)
 
 
 def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:

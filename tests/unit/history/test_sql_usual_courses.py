@@ -1,4 +1,4 @@
-"""Units that work in cycles: what is usual at each point of them, and faults in a part of one."""
+"""Units that work in cycles, or drift: what is usual there, and faults that are none of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from core.batch import Float64s
-from history.sql.kernels.cycles import courses
 from history.sql.kernels.departures import Departures
 from history.sql.kernels.episodes import Episodes
-from history.sql.kernels.reference import CYCLIC
+from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED
 from history.sql.kernels.unit_means import UnitMeans
+from history.sql.kernels.usual_courses import usual_courses
 
 PERIOD = 40  # buckets
 _IDS = np.arange(10, 14, dtype=np.int32)
@@ -74,7 +74,7 @@ def test_calm_cycles_have_an_episode_about_as_often_as_is_accepted(other_length:
 @pytest.mark.parametrize("other_length", [0, 2])
 def test_a_fault_in_a_part_of_a_cycle(other_length: int) -> None:
     before, now = cycles(1, 600, other_length), cycles(2, 600, other_length)
-    usual = courses(before, now).now
+    usual = usual_courses(before, now).now
     at = 400 + int(np.argmax(usual[400:440, 1]))  # the flow is at its top: lower, it is still within its band
     now[at : at + 5, 1] -= 1.5
     [row] = [row for row in episodes(before, now) if row["channel_id"] == 11]
@@ -96,8 +96,8 @@ def test_what_comes_late_in_each_cycle() -> None:
 def test_usual_values_of_the_phases_of_a_day() -> None:
     hours = np.arange(24 * 20)
     day = 50 + 20 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
-    usual = courses(day[: 24 * 12, None], day[24 * 12 :, None])
-    assert usual.cyclic.tolist() == [True]
+    usual = usual_courses(day[: 24 * 12, None], day[24 * 12 :, None])
+    assert usual.verdicts.tolist() == [CYCLIC]
     assert np.abs(usual.now[:, 0] - 50 - 20 * np.sin(2 * np.pi * hours[24 * 12 :] / 24)).max() < 2
 
 
@@ -113,16 +113,18 @@ def test_a_gap_is_no_fault() -> None:
     before, now = cycles(1, 800), cycles(2, 800)
     before[100:130], now[300:390] = np.nan, np.nan
     before[:, 3] = np.nan
-    usual = courses(before, now)
-    assert usual.cyclic.tolist() == [True, True, True, False]
+    usual = usual_courses(before, now)
+    assert usual.verdicts.tolist() == [CYCLIC] * 3 + [JUDGED]
     assert episodes(before, now) == []
 
 
 @pytest.mark.parametrize("n", [1, 2 * PERIOD - 1, 2 * PERIOD, 600])
 def test_an_interval_of_any_length_has_usual_values(n: int) -> None:
     before, now = cycles(1, 600), cycles(2, n)
-    usual = courses(before, now)
-    assert usual.cyclic.tolist() == [n >= 2 * PERIOD] * 3 + [False]  # in a shorter one no cycle can be found
+    usual = usual_courses(before, now)
+    assert usual.verdicts.tolist() == [CYCLIC if n >= 2 * PERIOD else JUDGED] * 3 + [
+        JUDGED
+    ]  # in a shorter one no cycle can be found
     assert np.isfinite(usual.now).all()
     if n >= 2 * PERIOD:
         assert np.abs(usual.now[:, 1] - now[:, 1]).max() < 0.8
@@ -144,7 +146,28 @@ def random_walk(seed: int) -> Float64s:
     ],
 )
 def test_what_has_no_cycles_is_compared_with_its_median(what: str, before: Float64s) -> None:
-    usual = courses(before, before[:10])
-    assert not usual.cyclic.any(), what
-    expected = np.nan_to_num(np.nanmedian(np.nan_to_num(before), axis=0))
-    assert np.array_equal(usual.now, np.broadcast_to(expected, usual.now.shape))
+    usual = usual_courses(before, before[:10])
+    assert (usual.verdicts != CYCLIC).all(), what
+    steady = usual.verdicts == JUDGED
+    expected = np.broadcast_to(np.nanmedian(np.nan_to_num(before), axis=0), usual.now.shape)
+    assert np.array_equal(usual.now[:, steady], expected[:, steady])
+
+
+def swing(begin: int, n: int, seed: int = 1) -> Float64s:
+    """A part of a day with a mean each minute, of two channels, with noise."""
+    minutes = np.arange(begin, begin + n)[:, None]
+    day = 50 + np.array([[20.0, -8.0]]) * np.sin(2 * np.pi * minutes / 1440)
+    return day + np.random.default_rng(seed + begin).normal(0, 0.3, (n, 2))
+
+
+def test_what_drifts_goes_on_as_far() -> None:
+    before, now = swing(0, 120), swing(120, 120)
+    usual = usual_courses(before, now)
+    assert usual.verdicts.tolist() == [DRIFTING] * 2
+    assert episodes(before, now) == []
+    now[60:70, 1] -= 15  # where the drift would be after three times as long
+    [row] = episodes(before, now)
+    assert (row["channel_id"], row["from_time"], row["to_time"]) == (11, 600, 700)
+    assert departures(before, now)[0]["channels"][0] == 11
+    perfect = np.linspace(0, 1, 120)[:, None]
+    assert usual_courses(perfect, perfect).verdicts.tolist() == [JUDGED], "nothing says what is far from a line"
