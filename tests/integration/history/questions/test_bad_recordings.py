@@ -94,7 +94,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
     },
     "young": {
         "change_points": "2 channels judged by the interval alone, too few samples in the reference: young/a, young/b",
-        "departure": "not judged: the reference has 5 means, needs 50",
+        "departure": "not judged: the reference has 10 means, needs 50",
         "stuck_sensors": "2 channels judged though most of their reference has no samples: young/a, young/b",
         None: _SHORT.format("young"),
     },
