@@ -196,7 +196,7 @@ def test_what_can_not_be_judged_and_what_can_is_said(
 
 def test_a_short_reference_has_shorter_means(state: Path) -> None:
     departed = run(state, "departure", "--from", at(1200).isoformat(), "--to", TO, "--reference", "4 min").out
-    assert "reference: 4 min before (2026-03-09 10:16:00Z to 2026-03-09 10:20:00Z), step 2.4 s" in departed
+    assert "reference: 4 min before (2026-03-09 10:16:00Z to 2026-03-09 10:20:00Z), step 1 s" in departed
     assert "not judged" not in departed
 
 
