@@ -42,10 +42,10 @@ class UsualCourses(NamedTuple):
 
 def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
     """Usual values of a reference, and of an interval: (buckets, channels); NaN: there is no value."""
-    known = np.where(np.isnan(before).all(axis=0), 0.0, before)
-    middle, spread = np.nanmedian(known, axis=0), np.nanstd(known, axis=0)
-    filled = np.where(np.isnan(before), middle, before)
-    usual, usual_now = np.tile(middle, (len(before), 1)), np.tile(middle, (len(now), 1))
+    filled = np.where(np.isnan(before).all(axis=0), 0.0, before)
+    middle, spread = np.nanmedian(filled, axis=0), np.nanstd(filled, axis=0)
+    filled = np.where(np.isnan(filled), middle, filled)
+    usual, usual_now = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
     verdicts = np.full(len(middle), JUDGED, np.intp)
     least = _CONSTANT * np.abs(filled).max(axis=0)  # else nothing says what is far
     if (cyclic := _cyclic(filled, now, middle, spread)) is not None:
@@ -55,12 +55,13 @@ def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
         usual = np.where(verdicts == CYCLIC, cyclic[0], usual)
         usual_now = np.where(verdicts == CYCLIC, cyclic[1], usual_now)
     for column in np.flatnonzero(verdicts == JUDGED):
-        of_channel = before[~np.isnan(before[:, column]), column]
-        if len(of_channel) < MIN_POSITIONS or not drifts(of_channel):
+        known = before[~np.isnan(before[:, column]), column]
+        if len(known) < MIN_POSITIONS or not drifts(known):
             continue
-        slope, at_middle = np.polyfit(_places(PARTS), levels(of_channel), 1).tolist()
+        slope, at_middle = np.polyfit(_places(PARTS), levels(known), 1).tolist()
         line = at_middle + slope * _places(len(before))
         if np.ptp(filled[:, column] - line) > least[column]:
+            usual, usual_now = (part if part.flags.writeable else part.copy() for part in (usual, usual_now))
             verdicts[column], usual[:, column] = DRIFTING, line
             far = abs(slope) * (0.5 + len(now) / len(before))
             usual_now[:, column] = np.fmax(np.fmin(now[:, column], at_middle + far), at_middle - far)
@@ -188,7 +189,10 @@ def _course(values: Float64s, cycles: Float64s, begins: NDArray[np.intp], beside
     usual: Float64s = shape[place]
     steep = _EDGE * np.median(np.abs(cycles - shape), axis=(0, 1))
     for most, rows in zip(beside, (is_whole, ~is_whole), strict=True):
-        near = np.stack([np.roll(shape, shift, axis=0) for shift in range(-most, most + 1)])
-        low, high = near.min(axis=0)[place[rows]], near.max(axis=0)[place[rows]]
+        low, high = shape, shape
+        for shift in range(1, most + 1):
+            for beside_it in (np.roll(shape, shift, axis=0), np.roll(shape, -shift, axis=0)):
+                low, high = np.minimum(low, beside_it), np.maximum(high, beside_it)
+        low, high = low[place[rows]], high[place[rows]]
         usual[rows] = np.where(high - low > steep, np.fmax(np.fmin(values[rows], high), low), usual[rows])
     return usual
