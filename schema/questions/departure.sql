@@ -13,9 +13,9 @@
 -- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
 -- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
 -- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
--- itself unusual, so that less is seen. Lines below the answer say which channels move in cycles, of which the reference
--- holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
--- whose course then departs.
+-- itself unusual, so that less is seen. Lines below the answer say which channels move in cycles, of which the
+-- reference holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of
+-- a day, whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

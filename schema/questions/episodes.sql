@@ -4,14 +4,15 @@
 -- operation the channels of a unit together have one episode in "alarm_every", by an extreme value distribution of the
 -- reference. Episodes of one direction that are closer than a 20th of the interval are one. What moves in cycles, of
 -- which the reference has five, is compared with what is usual at that point of a cycle instead of the median. Cycles
--- may be a quarter longer or shorter, and have to have five means. What drifts all through it may go on as far, or back.
+-- may be a quarter longer or shorter, and have to have five means. What drifts all through it may go on as far, or
+-- back.
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
 -- limit. overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
--- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily swing,
--- or have fewer than five cycles in it: choose a longer one.
+-- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily
+-- swing, or have fewer than five cycles in it: choose a longer one.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
