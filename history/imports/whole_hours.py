@@ -134,8 +134,9 @@ async def _packable(
     can = np.zeros(len(channel), bool)
     if not await connection.fetchval(load("packing")["try_lock_packing"]):
         return can  # maintenance packs
-    for day in np.intersect1d(days, hour // DAY_US).tolist():
-        indices = np.flatnonzero(hour // DAY_US == day)
+    day_of_hour = hour // DAY_US
+    for day in np.intersect1d(days, day_of_hour).tolist():
+        indices = np.flatnonzero(day_of_hour == day)
         rows = await connection.fetch(
             queries["select_packable"],
             channel[indices].tolist(),

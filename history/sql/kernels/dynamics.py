@@ -11,8 +11,8 @@ from history.sql.kernels.reference import DRIFTING, FEW_CYCLES, JUDGED, MIN_POSI
 TOO_SHORT = (DRIFTING, FEW_CYCLES)  # verdicts
 _RISE = 1.5  # spreads within the parts that the level rises or falls by, from the first part to the last one
 _STEP = 0.6  # of that, at most from one part to the next: more is a step
-_CYCLES = 5  # of a reference: fewer are few
-_ALIKE = 0.6  # autocorrelation of cycles, at least
+CYCLES = 5  # of a reference: fewer are few
+ALIKE = 0.6  # autocorrelation of cycles, at least
 _SLOW = 0.3  # of the variance, at least, is left of it in means of blocks
 _SHORTER = 0.75  # of that: as much of shorter ones, which are then the cycles
 _MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
@@ -59,6 +59,6 @@ def _has_few_cycles(values: Float64s) -> bool:
     below = np.flatnonzero(correlation < 0)
     if not len(below):
         return False
-    begin, few = int(below[0]), len(values) // _CYCLES
+    begin, few = int(below[0]), len(values) // CYCLES
     longer = float(correlation[max(begin, few + 1) :].max(initial=0.0))
-    return longer >= _ALIKE and float(correlation[begin : few + 1].max(initial=0.0)) < _SHORTER * longer
+    return longer >= ALIKE and float(correlation[begin : few + 1].max(initial=0.0)) < _SHORTER * longer

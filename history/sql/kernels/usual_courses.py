@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s
-from history.sql.kernels.dynamics import drifts, levels
+from history.sql.kernels.dynamics import ALIKE, CYCLES, drifts, levels
 from history.sql.kernels.oscillations import autocorrelation, without_slow
 from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITIONS, PARTS
 
-_CYCLES = 5  # whole ones of a reference, at least
 _SHORTEST = 5  # buckets of a cycle, at least
-_ALIKE = 0.6  # autocorrelation and likeness of cycles, at least
 _SHORTER = 0.9  # of the highest autocorrelation: a shorter period that has as much is the cycle
 _OTHER_LENGTH = 4  # part of a cycle by which one is longer or shorter than usual, at most
 _ROUNDS = 3  # in which the usual cycle is found
@@ -75,17 +73,19 @@ def _places(n: int) -> Float64s:
 
 def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s) -> tuple[Float64s, Float64s] | None:
     """Usual values within cycles, of a reference, each learnt from others, and of an interval; None: it has none."""
-    scaled, scaled_now = (
-        np.clip(np.nan_to_num((part - middle) / np.where(spread > 0, spread, 1.0)), -_FARTHEST, _FARTHEST)
-        for part in (before, now)
-    )
-    if len(before) < _CYCLES * _SHORTEST:
+    if len(before) < CYCLES * _SHORTEST:
         return None
+
+    def in_spreads(values: Float64s) -> Float64s:
+        off = np.nan_to_num((values - middle) / np.where(spread > 0, spread, 1.0))
+        return np.clip(off, -_FARTHEST, _FARTHEST)
+
+    scaled = in_spreads(before)
     swinging, period = _period(scaled)
     if not period or len(now) < 2 * period:  # else no cycle can be found in it
         return None
     shape, begins = _usual_cycle(scaled[:, swinging], period)
-    if len(begins) <= _CYCLES:
+    if len(begins) <= CYCLES:
         return None
     other = np.minimum(np.abs(np.diff(begins) - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
@@ -94,14 +94,13 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
     for part in range(PARTS):
         others = _course(before, cycles[np.arange(len(cycles)) % PARTS != part], begins, beside)
         usual[cycle_of % PARTS == part] = others[cycle_of % PARTS == part]
-    return usual, _course(now, cycles, _begins(_likeness(scaled_now[:, swinging], shape), period), beside)
+    begins_now = _begins(_likeness(in_spreads(now)[:, swinging], shape), period)
+    return usual, _course(now, cycles, begins_now, beside)
 
 
 def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:
-    """Which channels repeat themselves, and after how many buckets they do together; 0: none does."""
-    correlations = np.array(
-        [autocorrelation(without_slow(values))[: len(scaled) // _CYCLES + 1] for values in scaled.T]
-    )
+    """Mask of the channels that repeat themselves, and the buckets after which they do together; 0: none does."""
+    correlations = np.array([autocorrelation(without_slow(values))[: len(scaled) // CYCLES + 1] for values in scaled.T])
     swinging = np.array([_first_peak(correlation) > 0 for correlation in correlations])
     return swinging, _first_peak(correlations[swinging].mean(axis=0)) if swinging.any() else 0
 
@@ -111,7 +110,7 @@ def _first_peak(correlation: Float64s) -> int:
     below = np.flatnonzero(correlation < 0)
     begin = max(int(below[0]), _SHORTEST) if len(below) else len(correlation)
     highest = float(correlation[begin:].max(initial=0.0))
-    if highest < _ALIKE:
+    if highest < ALIKE:
         return 0
     at = begin + int(np.argmax(correlation[begin:] >= _SHORTER * highest))
     while at + 1 < len(correlation) and correlation[at + 1] > correlation[at]:
@@ -121,7 +120,7 @@ def _first_peak(correlation: Float64s) -> int:
 
 def _usual_cycle(scaled: Float64s, period: int) -> tuple[Float64s, NDArray[np.intp]]:
     """The usual cycle, (period, channels), and :func:`_begins`."""
-    shape, begins = scaled[:period], np.arange(0, len(scaled), period)
+    shape = scaled[:period]
     for _ in range(_ROUNDS):
         begins = _begins(_likeness(scaled, shape), period)
         if len(begins) > 1:
@@ -148,7 +147,7 @@ def _begins(likeness: Float64s, period: int) -> NDArray[np.intp]:
     """Where cycles begin, and where the last whole one ends. Where nothing is like a cycle, they go on as before."""
     begins = [int(np.argmax(likeness[:period]))]
     while True:
-        for other, least in ((_most(period), _ALIKE / 2), (period // 2, _ALIKE)):  # after a stop, it begins anywhere
+        for other, least in ((_most(period), ALIKE / 2), (period // 2, ALIKE)):  # after a stop, it begins anywhere
             first = begins[-1] + period - other
             around = likeness[first : first + 2 * other + 1]
             if len(around) <= other:

@@ -81,8 +81,8 @@ def test_a_fault_in_a_part_of_a_cycle(other_length: int) -> None:
     assert 10 * at <= row["peak_time"] < 10 * (at + 5)
     assert row["usual"] == pytest.approx(11, abs=0.2)
     assert row["peak"] == pytest.approx(9.5, abs=0.5)
-    found = departures(before, now)
-    assert any(row["from_time"] <= 10 * (at + 4) and row["channels"][0] == 11 for row in found), found
+    departed = departures(before, now)
+    assert any(row["from_time"] <= 10 * (at + 4) and row["channels"][0] == 11 for row in departed), departed
 
 
 def test_what_comes_late_in_each_cycle() -> None:
