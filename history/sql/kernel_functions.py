@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -17,25 +17,36 @@ from history.codec.row_groups import TIME
 from history.sql.kernels import runs, weighted_statistics
 from history.sql.kernels.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.kernels.changes import CHANGES, Changes
-from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
-from history.sql.kernels.comparison import DIFFERENCES, Comparison
+from history.sql.kernels.columns import (
+    CHANNEL,
+    ChannelFields,
+    Channels,
+    Columns,
+    KernelSource,
+    by_portion,
+    listed,
+    spans,
+    structs,
+)
+from history.sql.kernels.comparison import DIFFERENCES
 from history.sql.kernels.correlations import CORRELATIONS, Correlations
 from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
-from history.sql.kernels.departures import DEPARTURES, Departures
-from history.sql.kernels.episodes import EPISODES, Episodes
+from history.sql.kernels.departures import DEPARTURES
+from history.sql.kernels.episodes import EPISODES
 from history.sql.kernels.excursions import FAR_OFF, Excursions
 from history.sql.kernels.interpolated import VALUES, Values
 from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
 from history.sql.kernels.movers import MOVES, Movers
 from history.sql.kernels.oscillations import OSCILLATIONS, Oscillations
 from history.sql.kernels.reference import WIDTHS, reach
-from history.sql.kernels.relations import RELATIONS, Relations
+from history.sql.kernels.relations import RELATIONS
 from history.sql.kernels.replays import PAIRS, Replays
 from history.sql.kernels.resampled import MEANS, Grid, require_length
 from history.sql.kernels.runs import RUNS, Runs
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
-from history.sql.kernels.unit_means import Means, UnitKernel, by_unit, dense
+from history.sql.kernels.unit_means import dense
 from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
+from history.sql.unit_functions import UnitFunctions
 
 _SQL_TYPES = {
     pa.int32(): "INTEGER",
@@ -50,28 +61,12 @@ Noted = Callable[[Callable[..., Any]], Callable[..., Any]]
 _RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
-class KernelSource(Protocol):
-    """Samples that kernels read, such as a :class:`~history.sql.sources.samples.SampleSource`."""
-
-    def results(
-        self,
-        channels: Iterable[int] | None,
-        within: tuple[int, int],
-        kernel: Callable[[Iterable[Samples]], Iterable[Result]],
-        names: Sequence[str] = ...,
-        *,
-        in_parts: bool = ...,
-        known_by: int | None = ...,
-        with_silent: bool = ...,
-    ) -> Iterator[Result]:
-        """Results of a kernel, as of SampleSource."""
-
-
 class KernelFunctions:
     """Functions that :meth:`register` names. Each returns a list in an array of Arrow."""
 
     def __init__(self, source: KernelSource) -> None:
         self._source = source
+        self._units = UnitFunctions(source)
 
     def register(self, connection: Any, noted: Noted, is_needed: Callable[[str], bool]) -> None:
         """Let queries call those that are needed, by name. ``noted``: has the errors of a function remembered."""
@@ -92,13 +87,13 @@ class KernelFunctions:
             (self.far_samples, [channels, duckdb.list_type(number), *[number] * 4, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, duckdb.list_type(number), *[number] * 3, "DOUBLE"], CHANGES),
             (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
-            (self.differences_of, [*unit_arguments, number], DIFFERENCES),
-            (self.relations_of, [*unit_arguments, number, "DOUBLE"], RELATIONS),
-            (self.episodes_of, [*unit_arguments, number], EPISODES),
-            (self.departures_of, [*unit_arguments, number], DEPARTURES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
             (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
+            (self._units.differences_of, [*unit_arguments, number], DIFFERENCES),
+            (self._units.relations_of, [*unit_arguments, number, "DOUBLE"], RELATIONS),
+            (self._units.episodes_of, [*unit_arguments, number], EPISODES),
+            (self._units.departures_of, [*unit_arguments, number], DEPARTURES),
         ):
             if not is_needed(name := function.__name__):
                 continue
@@ -255,100 +250,6 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), since, step)
         kernel = Oscillations(grid, (until - since) // step, least_regularity)
         return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
-
-    # ``units``: that of each channel, as all channels of a unit are judged together; ``before``: a reference or an
-    # earlier run (µs), from when to when.
-
-    def departures_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        before: list[int],
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-    ) -> Any:
-        """Departures of units from since on (kernels/departures.py)."""
-        kernel = Departures(since, step, alarm_every)
-        return self._by_unit(DEPARTURES, kernel, channels, units, before, (since, until), step)
-
-    def differences_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        before: list[int],
-        since: int,
-        until: int,
-        step: int,
-        warp: int,
-    ) -> Any:
-        """Differences from another run (kernels/comparison.py). ``warp``: µs."""
-        kernel = Comparison(since, before[0], step, min(max(warp, 0) // step, 500))
-        apart = since - before[1] > HOUR_US  # else what is silent in both is the same
-        return self._by_unit(DIFFERENCES, kernel, channels, units, before, (since, until), step, with_silent=apart)
-
-    def relations_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        before: list[int],
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-        least_correlation: float,
-    ) -> Any:
-        """Broken relations from since on (kernels/relations.py)."""
-        kernel = Relations(since, step, alarm_every, least_correlation)
-        return self._by_unit(RELATIONS, kernel, channels, units, before, (since, until), step)
-
-    def episodes_of(
-        self,
-        channels: list[ChannelFields],
-        units: list[int],
-        before: list[int],
-        since: int,
-        until: int,
-        step: int,
-        alarm_every: int,
-    ) -> Any:
-        """Episodes of channels from since on (kernels/episodes.py)."""
-        kernel = Episodes(since, step, alarm_every, spans(channels))
-        return self._by_unit(EPISODES, kernel, channels, units, before, (since, until), step)
-
-    def _by_unit(
-        self,
-        kind: Any,
-        kernel: UnitKernel,
-        channels: list[ChannelFields],
-        units: list[int],
-        before: Sequence[int],
-        now: Sequence[int],
-        step: int,
-        *,
-        with_silent: bool = False,
-    ) -> Any:
-        """Rows of a kernel of two intervals, a list of structs as the only element of an array of Arrow.
-
-        ``with_silent``: also of set points and the like that nobody changed in an interval.
-        """
-        unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
-        means = by_unit(unit_of, *(self._means(channels, interval, step, with_silent) for interval in (before, now)))
-        rows = [row for unit in means for row in kernel.of_unit(unit)]
-        return structs(kind, [pa.RecordBatch.from_pylist(rows, pa.schema(list(kind)))])
-
-    def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int, with_silent: bool) -> Means:
-        """Number of whole buckets of an interval, and their means. What was known an hour before it holds.
-
-        A part of a bucket at the end has another mean, of a part of a cycle. Only an interval that is shorter than a
-        bucket has one of its own length.
-        """
-        since, until = within
-        grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
-        n, bounds = max((until - since) // step, 1), (since - HOUR_US, until)
-        known_by = since if with_silent else None
-        return n, self._results(channels, bounds, by_portion(grid.numbers), known_by, with_silent=with_silent)
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,23 @@ CHANNEL = pa.struct(
         ("gaps_to", pa.list_(pa.int64())),
     ]
 )
+
+
+class KernelSource(Protocol):
+    """Samples that kernels read, such as a :class:`~history.sql.sources.samples.SampleSource`."""
+
+    def results(
+        self,
+        channels: Iterable[int] | None,
+        within: tuple[int, int],
+        kernel: Callable[[Iterable[Samples]], Iterable[Result]],
+        names: Sequence[str] = ...,
+        *,
+        in_parts: bool = ...,
+        known_by: int | None = ...,
+        with_silent: bool = ...,
+    ) -> Iterator[Result]:
+        """Results of a kernel, as of SampleSource."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,11 +2,11 @@
 
 Hotelling's T² and the squared prediction error of a principal component analysis: Jackson and Mudholkar, Control
 procedures for residuals associated with principal component analysis, Technometrics 21 (1979). It is robust by medians
-and wrapped values: Raymaekers and Rousseeuw, Fast robust correlation for high-dimensional data, Technometrics 63
-(2021). Limits come from the reference (kernels/reference.py), each fifth of which is judged by a model of the others.
-What channels do in each cycle, or as they drift, is taken away (kernels/usual_courses.py). Channels are named by
-reconstruction: Alcala and Qin, Reconstruction-based contribution for process monitoring, Automatica 45 (2009), of the
-index of Yue and Qin, Industrial & Engineering Chemistry Research 40 (2001).
+and wrapped values (kernels/unit_means.py). Limits come from the reference (kernels/reference.py), each fifth of which
+is judged by a model of the others. What channels do in each cycle, or as they drift, is taken away
+(kernels/usual_courses.py). Channels are named by reconstruction: Alcala and Qin, Reconstruction-based contribution for
+process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industrial & Engineering Chemistry Research 40
+(2001).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from history.sql.kernels.reference import (
     unlike,
     usual,
 )
-from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
 from history.sql.kernels.usual_courses import usual_courses
 
 DEPARTURES = pa.struct(
@@ -55,9 +55,6 @@ DEPARTURES = pa.struct(
 )
 MIN_REFERENCE = 50  # buckets
 _VARIANCE = 0.9  # share that the components explain
-_CONSTANT = 1e-9  # of the largest value: a smaller spread is none
-_WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
-_MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
 _LEAST = 0.01  # spreads: what is nearer has not departed, even from an exact relation
 _FARTHEST = 1e6  # spreads: what is farther counts as so far
 _ONSET = 3  # buckets, by which channels are named
@@ -185,18 +182,10 @@ def _spreads(reference: Float64s, filled: int) -> tuple[NDArray[np.intp], Float6
     ``filled``: number of buckets in which any channel has a mean.
     """
     usable = np.flatnonzero((np.isnan(reference).mean(axis=0) <= 1 / 2) & (filled >= MIN_REFERENCE))
-    middle, spread = robust_spread(reference[:, usable])
-    moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference[:, usable])), axis=0, initial=0.0)
+    moves, middle, spread = robust_spread(reference[:, usable])
     verdicts = np.full(reference.shape[1], SHORT_REFERENCE)
     verdicts[usable] = np.where(moves, JUDGED, CONSTANT)
-    return verdicts, middle[moves], spread[moves]
-
-
-def robust_spread(values: Float64s) -> tuple[Float64s, Float64s]:
-    """Medians and robust standard deviations of channels; of those that mostly stand, the usual ones."""
-    middle = np.nanmedian(values, axis=0)
-    robust, usual = _MAD * np.nanmedian(np.abs(values - middle), axis=0), np.nanstd(values, axis=0)
-    return middle, np.where(robust > 0.1 * usual, robust, usual)
+    return verdicts, middle, spread
 
 
 def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
@@ -214,13 +203,6 @@ def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
     k = max(1, min(k, p - 1, n // 3))
     return Model(middle, spread * size, components[:, :k], variances[:k])
-
-
-def wrapped(values: Float64s) -> Float64s:
-    """Values of which those far off count less, and those beyond all bounds nothing."""
-    size = np.abs(values)
-    far = np.sign(values) * _WRAP_SIZE * np.tanh(_WRAP_RATE * (_WRAP_TO - size))
-    return np.where(size <= _WRAP_FROM, values, np.where(size <= _WRAP_TO, far, 0.0))
 
 
 def _limit(values: Float64s, share: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from core.batch import Float64s
 from history.sql.kernels.oscillations import autocorrelation
-from history.sql.kernels.reference import DRIFTING, FEW_CYCLES, JUDGED, MIN_POSITIONS, PARTS
+from history.sql.kernels.reference import DRIFTING, FEW_CYCLES, JUDGED, MAD, MIN_POSITIONS, NO_SPREAD, PARTS
 
 TOO_SHORT = (DRIFTING, FEW_CYCLES)  # verdicts
 _RISE = 1.5  # spreads within the parts that the level rises or falls by, from the first part to the last one
@@ -15,8 +15,6 @@ CYCLES = 5  # of a reference: fewer are few
 ALIKE = 0.6  # autocorrelation of cycles, at least
 _SLOW = 0.3  # of the variance, at least, is left of it in means of blocks
 _SHORTER = 0.75  # of that: as much of shorter ones, which are then the cycles
-_MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
-_CONSTANT = 1e-9  # of the largest value: a smaller spread is none
 
 
 def dynamics(values: Float64s) -> int:
@@ -45,8 +43,8 @@ def drifts(values: Float64s) -> bool:
     if not (steps.min() > 0 and steps.max() < _STEP * steps.sum()):
         return False
     parts = values[: len(values) // PARTS * PARTS].reshape(PARTS, -1)
-    spread = _MAD * float(np.median(np.abs(parts - of_parts[:, None])))
-    return float(steps.sum()) > max(_RISE * spread, _CONSTANT * float(np.abs(of_parts).max()))
+    spread = MAD * float(np.median(np.abs(parts - of_parts[:, None])))
+    return float(steps.sum()) > max(_RISE * spread, NO_SPREAD * float(np.abs(of_parts).max()))
 
 
 def _has_few_cycles(values: Float64s) -> bool:

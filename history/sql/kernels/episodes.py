@@ -21,6 +21,7 @@ from history.sql.kernels.reference import (
     MIN_POSITIONS,
     MOSTLY_MISSING,
     NO_SAMPLES,
+    NO_SPREAD,
     SHORT_REFERENCE,
     UNLIKE,
     has_unlike_part,
@@ -42,7 +43,6 @@ EPISODES = pa.struct(
         ("least", pa.float64()),  # distance that counts, from what is usual
     ]
 )
-_CONSTANT = 1e-9  # of the largest value: a smaller extent is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +100,7 @@ def _verdict(deviations: Float64s, values: Float64s, expected: Float64s) -> int:
         return NO_SAMPLES
     if len(known) < MIN_POSITIONS:
         return SHORT_REFERENCE
-    if np.ptp(known) <= _CONSTANT * (np.abs(expected).max() + np.abs(known).max()):
+    if np.ptp(known) <= NO_SPREAD * (np.abs(expected).max() + np.abs(known).max()):
         return CONSTANT
     if has_unlike_part(known):
         return UNLIKE

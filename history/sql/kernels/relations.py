@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
-from history.sql.kernels.departures import robust_spread, wrapped
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     MIN_POSITIONS,
     NO_SAMPLES,
+    NO_SPREAD,
     SHORT_REFERENCE,
     UNLIKE,
     UNRELATED,
@@ -25,7 +25,7 @@ from history.sql.kernels.reference import (
     least_limit,
     usual,
 )
-from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
 
 RELATIONS = pa.struct(
     [
@@ -43,7 +43,6 @@ _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of 
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
 _LASTS = 3  # buckets beyond the limit, at least
-_CONSTANT = 1e-9  # of the largest value: a smaller spread is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,9 @@ class Relations:
         verdicts[(~np.isnan(reference)).sum(axis=0) < max(MIN_POSITIONS, len(reference) // 2)] = SHORT_REFERENCE
         verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
         usable = np.flatnonzero(verdicts == UNRELATED)
-        middle, spread = robust_spread(reference[:, usable])
-        moves = spread > _CONSTANT * np.max(np.abs(np.nan_to_num(reference[:, usable])), axis=0, initial=0.0)
+        moves, middle, spread = robust_spread(reference[:, usable])
         verdicts[usable[~moves]] = CONSTANT
-        usable, middle, spread = usable[moves], middle[moves], spread[moves]
+        usable = usable[moves]
         before, after = (((part[:, usable] - middle) / spread).T for part in (reference, values))
         pairs = self._pairs(before)
         signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
@@ -98,7 +96,7 @@ class Relations:
             i, j = farthest.pair
             both = ~np.isnan(after[i] + after[j])
             x, y = after[i][both], after[j][both]
-            moving = len(x) > 1 and min(np.ptp(x), np.ptp(y)) > _CONSTANT
+            moving = len(x) > 1 and min(np.ptp(x), np.ptp(y)) > NO_SPREAD
             yield nothing | {
                 "channel_id": int(channels[odd]),
                 "partners": [int(channels[sum(one.pair) - odd]) for one in broken],

@@ -1,4 +1,8 @@
-"""Means of buckets as matrices: all channels of a unit in two intervals, and runs of buckets that stand out."""
+"""Means of buckets as matrices: all channels of a unit in two intervals, and runs of buckets that stand out.
+
+Far values count less by wrapping: Raymaekers and Rousseeuw, Fast robust correlation for high-dimensional data,
+Technometrics 63 (2021).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,12 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.sql.kernels.columns import Columns
+from history.sql.kernels.reference import MAD, NO_SPREAD
 
 Means: TypeAlias = tuple[int, Iterable[Columns]]  # number of buckets, and the means of some channels, in portions
 _APART = 20  # runs that are closer than this part of the interval are one
 _LEAST_APART = 3  # buckets
+_WRAP_FROM, _WRAP_TO, _WRAP_SIZE, _WRAP_RATE = 1.5, 4.0, 1.540793, 0.8622731  # Raymaekers and Rousseeuw, table 1
 
 
 class UnitMeans(NamedTuple):
@@ -51,6 +57,23 @@ def dense(ids: NDArray[np.int32], n: int, portions: Iterable[Columns]) -> Float6
         row = order[np.searchsorted(ids[order], means["channel_id"][within])]
         values[row, means["number"][within]] = means["value"][within]
     return values
+
+
+def robust_spread(values: Float64s) -> tuple[NDArray[np.bool_], Float64s, Float64s]:
+    """Mask of the channels that move, and their medians and robust standard deviations; of those that mostly stand, the
+    usual ones. ``values``: (buckets, channels)."""
+    middle = np.nanmedian(values, axis=0)
+    robust, usual = MAD * np.nanmedian(np.abs(values - middle), axis=0), np.nanstd(values, axis=0)
+    spread = np.where(robust > 0.1 * usual, robust, usual)
+    moves = spread > NO_SPREAD * np.max(np.abs(np.nan_to_num(values)), axis=0, initial=0.0)
+    return moves, middle[moves], spread[moves]
+
+
+def wrapped(values: Float64s) -> Float64s:
+    """Values of which those far off count less, and those beyond all bounds nothing."""
+    size = np.abs(values)
+    far = np.sign(values) * _WRAP_SIZE * np.tanh(_WRAP_RATE * (_WRAP_TO - size))
+    return np.where(size <= _WRAP_FROM, values, np.where(size <= _WRAP_TO, far, 0.0))
 
 
 def runs(places: NDArray[np.intp], n: int) -> Sequence[tuple[int, int]]:

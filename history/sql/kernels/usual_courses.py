@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from history.sql.kernels.dynamics import ALIKE, CYCLES, drifts, levels
 from history.sql.kernels.oscillations import autocorrelation, without_slow
-from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITIONS, PARTS
+from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITIONS, NO_SPREAD, PARTS
 
 _SHORTEST = 5  # buckets of a cycle, at least
 _SHORTER = 0.9  # of the highest autocorrelation: a shorter period that has as much is the cycle
@@ -27,7 +27,6 @@ _ROUNDS = 3  # in which the usual cycle is found
 _FARTHEST = 4.0  # spreads: what is farther counts as so far where cycles are looked for
 _EDGE = 6.0  # median deviations: where the usual cycle goes so far at once, it does so a little earlier or later
 _EXPLAINED = 0.5  # of the variance of a channel, at least
-_CONSTANT = 1e-9  # of the largest value: a smaller extent is none
 
 
 class UsualCourses(NamedTuple):
@@ -45,7 +44,7 @@ def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
     filled = np.where(np.isnan(filled), middle, filled)
     usual, usual_now = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
     verdicts = np.full(len(middle), JUDGED, np.intp)
-    least = _CONSTANT * np.abs(filled).max(axis=0)  # else nothing says what is far
+    least = NO_SPREAD * np.abs(filled).max(axis=0)  # else nothing says what is far
     if (cyclic := _cyclic(filled, now, middle, spread)) is not None:
         off = filled - cyclic[0]
         explained = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
