@@ -84,7 +84,7 @@ ORDER BY t.bin, w.what;
 -- name: setpoints
 SELECT s.time AS "Time", s.channel AS "Channel", unit_of(s.channel) AS path,
        s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
-       extract(epoch FROM s.held_before) AS "Held at least"
+       extract(epoch FROM s.held_at_least) AS "Held at least"
 FROM answer AS s
 ORDER BY s.time DESC
 LIMIT 200;

@@ -2,7 +2,7 @@
 --
 -- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. Sensors and
 -- fast states (such as a photo eye) change all the time and are left out. "rounded" marks channels whose integers
--- exceed the precision of float8: the change is certain, its size is not. held_before is how long the old value was
+-- exceed the precision of float8: the change is certain, its size is not. held_at_least is how long the old value was
 -- there at least: it counts from the start of lookback if the value was set before that. A value that was reported
 -- before lookback is looked for in the month before.
 --
@@ -22,18 +22,19 @@ WITH
 selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
--- How long channels hold a value, by their first run and the number of the last one.
+-- Whether channels may hold a value for long, by the number of the last run: the first one may have begun earlier than
+-- their first sample.
 held AS MATERIALIZED (
     SELECT r.channel_id,
-           (epoch_us(until) - epoch_us(min(r.from_time))) / max(r.number) >= epoch_us(hold) AS is_long
+           max(r.number) = 1 OR epoch_us(until - (since - lookback)) / max(r.number) >= epoch_us(hold) AS may_be_long
     FROM runs_of(channel_ids(channels), since - lookback, until, hold) AS r
     GROUP BY r.channel_id
 ),
--- Only of channels that hold their values long enough: fast ones are the most samples by far.
+-- Only of channels that may hold their values long enough: fast ones are the most samples by far.
 runs AS (
     SELECT unnest(value_runs(l.channels, epoch_us(since - lookback), epoch_us(until), 0, epoch_us(since)),
                   recursive := true)
-    FROM (SELECT list(h.channel_id) AS channels FROM held AS h WHERE h.is_long HAVING count(*) > 0) AS l
+    FROM (SELECT list(h.channel_id) AS channels FROM held AS h WHERE h.may_be_long HAVING count(*) > 0) AS l
 ),
 numbers AS (
     SELECT r.channel_id, r.from_time AS time, r.value,
@@ -65,8 +66,10 @@ values_held AS (
     WHERE t.value IS DISTINCT FROM t.old
 ),
 changes AS (
-    SELECT v.*, v.time - lag(v.time) OVER of_channel AS held, min(v.time) OVER of_channel_whole AS first_time,
-           count(*) OVER of_channel_whole AS n
+    SELECT v.*, v.time - lag(v.time) OVER of_channel AS held,
+           count(*) OVER of_channel_whole = 1
+           OR epoch_us(until - min(v.time) OVER of_channel_whole) / count(*) OVER of_channel_whole >= epoch_us(hold)
+           AS is_long
     FROM values_held AS v
     WINDOW of_channel AS (PARTITION BY v.channel_id ORDER BY v.time),
            of_channel_whole AS (PARTITION BY v.channel_id)
@@ -76,19 +79,18 @@ SELECT c.time, sel.name AS channel,
        || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
                THEN ', rounded' ELSE '' END AS what,
-       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before,
+       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_at_least,
        NULL AS verdict
 FROM changes AS c
 JOIN selected AS sel ON sel.channel_id = c.channel_id
-WHERE c.old IS NOT NULL AND c.time >= since
-  AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold)
+WHERE c.old IS NOT NULL AND c.time >= since AND c.is_long
 UNION ALL BY NAME
-SELECT sel.name AS channel, CASE WHEN h.is_long OR sel.kind = 'text' AND t.channel_id IS NOT NULL THEN verdict_text(1)
-                                 WHEN h.channel_id IS NULL THEN verdict_text(3)
+SELECT sel.name AS channel, CASE WHEN j.is_long THEN verdict_text(1)
+                                 WHEN j.channel_id IS NULL AND h.channel_id IS NULL THEN verdict_text(3)
                                  ELSE 'not judged, do not hold their values for so long' END AS verdict
 FROM selected AS sel
 LEFT JOIN held AS h ON h.channel_id = sel.channel_id
-LEFT JOIN (SELECT DISTINCT t.channel_id FROM texts AS t) AS t ON t.channel_id = sel.channel_id;
+LEFT JOIN (SELECT DISTINCT c.channel_id, c.is_long FROM changes AS c) AS j ON j.channel_id = sel.channel_id;
 
 SELECT * EXCLUDE (verdict)
 FROM portion_rows

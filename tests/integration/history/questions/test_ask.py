@@ -258,7 +258,7 @@ def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
     assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
     options: dict[str, Any] = {"since": FROM, "until": TO, "state": str(state)}
     held = ask("setpoint_changes", hold=timedelta(microseconds=1), **options)
-    assert held.schema.field("held_before").type == pa.duration("us")
+    assert held.schema.field("held_at_least").type == pa.duration("us")
     wrong: tuple[tuple[str | None, dict[str, Any], str], ...] = (
         ("stuck_sensors", {"hole": "1 s"}, "stuck_sensors has no option '--hole=1 s'; legal: --hold"),
         (None, {}, "question: found None; legal: the name of a question"),

@@ -67,7 +67,7 @@ async def test_change_of_a_mode_is_listed_with_what_it_was(plant: Recording) -> 
     await plant.event(_CHANGED, "text", "MANUAL", "unit/mode")
     [row] = await plant.ask("setpoint_changes", *_INTERVAL, channels=["unit/mode"])
     assert (row["what"], row["old"], row["new"]) == ("mode", "AUTO", "MANUAL")
-    assert row["held_before"].total_seconds() == _CHANGED - _BEGIN + 3600
+    assert row["held_at_least"].total_seconds() == _CHANGED - _BEGIN + 3600
 
 
 async def test_set_point_that_was_changed_between_two_intervals_differs(plant: Recording) -> None:

@@ -35,7 +35,7 @@ async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
         (at(2800), "mode", "mode", "AUTO", "MANUAL"),
         (at(3000), "polled_sp", "set point", "4", "4.5"),
     ]
-    assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
+    assert (rows[0]["unit"], rows[0]["held_at_least"]) == ("bar", timedelta(seconds=2400))
 
 
 async def test_what_can_not_be_judged_is_said(recorded: Recording) -> None:
@@ -59,8 +59,32 @@ async def test_what_can_not_be_judged_is_said(recorded: Recording) -> None:
 async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded: Recording) -> None:
     await recorded.samples("sp", np.arange(0.0, 3600.0), np.where(np.arange(3600) < 3000, 4.0, 4.5))
     [row] = await recorded.ask("setpoint_changes", at(1800), at(3600), lookback="10 min")
-    assert row["held_before"] == timedelta(seconds=3000 - 1200)
+    assert row["held_at_least"] == timedelta(seconds=3000 - 1200)
     assert "at least" in questions()["setpoint_changes"].header.partition("Parameters")[0]
+
+
+async def test_change_just_before_the_end_is_listed(recorded: Recording) -> None:
+    """Of channels that report only changes: what they held before counts for the mean time that a value is held."""
+    for name, kind in (("valve", "discrete"), ("mode", "text")):
+        await recorded.channel(name, kind, lo=None, hi=None)
+    await recorded.samples("flow_sp", [0, 39_995], [90, 96])
+    await recorded.samples("valve", [0, 39_996], [0, 1])
+    await recorded.event(0, "text", "AUTO", "mode")
+    await recorded.event(39_997, "text", "MANUAL", "mode")
+    await recorded.samples("new_sp", [39_998], [7])  # nobody knows what it held before
+    await recorded.samples("burst", 39_900 + np.arange(0.0, 100.0), np.arange(100.0) % 7)
+    interval = at(20_000), at(40_000)
+    rows, notes = await recorded.answer("setpoint_changes", *interval)
+    changes = {row["channel"]: (row["time"], row["old"], row["new"]) for row in rows.to_pylist()}
+    assert changes == {
+        "flow_sp": (at(39_995), "90", "96"),
+        "valve": (at(39_996), "0", "1"),
+        "mode": (at(39_997), "AUTO", "MANUAL"),
+    }
+    assert notes.splitlines()[1:] == [
+        "4 channels judged",
+        "1 channel not judged, do not hold their values for so long: burst",
+    ]
 
 
 async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded: Recording) -> None:
