@@ -25,11 +25,14 @@ from history.sql.kernels.reference import (
     NO_SAMPLES,
     SHORT_REFERENCE,
     deviations,
+    last_place,
     reach,
+    settled,
     smallest,
     smooth_deviations,
     smoothed,
     usual,
+    values_before,
     widest,
 )
 from history.sql.kernels.resampled import require_length
@@ -54,8 +57,11 @@ class _Scale(NamedTuple):
     width: int  # of what deviates: values
     every: float  # µs, from one to the next
     reference: Float64s
-    time: Int64s  # of those of the interval
+    time: Int64s  # of those until the interval ends
     value: Float64s
+    first: int  # of them in the interval
+    course: Float64s  # what deviates
+    middle: float  # its usual deviation
 
 
 class _Far(NamedTuple):
@@ -105,7 +111,7 @@ class Excursions:
         spikes = value - smoothed(value)
         distance = float(time[before][-1] - time[before][0]) / (before.stop - before.start - 1)
         scales = [
-            _Scale(0, 1, distance, spikes[before], time[inside], spikes[inside]),
+            _Scale(0, 1, distance, spikes[before], time[inside], spikes[inside], 0, value, 0.0),
             *self._of_means(time, value, distance),
         ]
         limits = [usual(scale.reference, self._positions(scale.every), scale.width) for scale in scales]
@@ -124,12 +130,16 @@ class Excursions:
         begins, mean = _means(time[whole], value[whole], bins[whole])
         before, inside = (slice(*np.searchsorted(begins, of).tolist()) for of in (self.reference, self.within))
         longest = widest(before.stop - before.start, self.long // self.short)
+        smooth = smoothed(mean)
         for number, width in ((1, 1), (2, longest)) if longest > 1 else ((1, 1),):
-            off = smooth_deviations(smoothed(mean), width) if width > 1 else deviations(mean, width)
+            off = smooth_deviations(smooth, width) if width > 1 else deviations(mean, width)
             reference = off[before.start + reach(width) - width : before.stop - width + 1]
             reference = reference[~np.isnan(reference)]
             middle = float(np.median(reference)) if len(reference) else 0.0
-            yield _Scale(number, width, self.short, reference - middle, begins[inside], off[inside] - middle)
+            course = smooth[:-1] if width > 1 else mean  # as smooth_deviations()
+            usual_off, until = reference - middle, inside.stop
+            value = off[:until] - middle
+            yield _Scale(number, width, self.short, usual_off, begins[:until], value, inside.start, course, middle)
 
     def _whole_bins(self, time: Int64s, distance: float) -> tuple[int, int]:
         """The first bin that samples fill, and the one behind the last: a part of a cycle has another mean."""
@@ -143,9 +153,11 @@ class Excursions:
 
 def _far(scale: _Scale, limit: float, floor: float) -> _Far:
     """Deviations of the interval beyond a limit, which is at least ``floor``."""
-    size = np.abs(scale.value)
-    rows = _placed(size, size > max(limit, floor), scale.width)  # NaN is not
-    return _Far(scale.number, scale.time[rows], scale.value[rows], limit if limit > floor * 1e-6 else 0.0)
+    size = np.fmax(np.abs(scale.value), 0.0)  # NaN is not far
+    far = size > max(limit, floor)
+    far[: settled(size, far, scale.width, scale.first)] = False
+    rows, value = _placed(scale, size, far)
+    return _Far(scale.number, scale.time[rows], value, limit if limit > floor * 1e-6 else 0.0)
 
 
 def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float64s]:
@@ -156,13 +168,20 @@ def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float
     return time[first], np.add.reduceat(value, first) / np.diff(np.append(first, len(value)))
 
 
-def _placed(distance: Float64s, far: NDArray[np.bool_], width: int) -> NDArray[np.intp]:
-    """Rows that are far. What follows each other begins where it is farthest, as means reach it before."""
-    rows = np.flatnonzero(far)
-    if width == 1:
-        return rows
-    parts = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
-    return np.concatenate([part[int(distance[part[: width + 1]].argmax()) :] for part in parts if len(part)] or [rows])
+def _placed(scale: _Scale, size: Float64s, far: NDArray[np.bool_]) -> tuple[NDArray[np.intp], Float64s]:
+    """Rows that are far, and how far. What follows each other begins where it is farthest, as means reach it before."""
+    rows, width = np.flatnonzero(far), scale.width
+    if width == 1 or not len(rows):
+        return rows, scale.value[rows]
+    parts = [
+        part[int(size[part[: width + 1]].argmax()) :] for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    ]
+    rows = np.concatenate(parts)
+    value, course, at = scale.value[rows], scale.course, int(rows[-1])
+    if len(parts[-1]) == 1 and at + width >= len(course):
+        rows[-1] = at = last_place(course, at, width, scale.middle)
+        value[-1] = course[at:].mean() - course[at - values_before(width) : at].mean() - scale.middle
+    return rows, value
 
 
 def _columns(channel: int, verdict: int, far: _Far) -> Columns:

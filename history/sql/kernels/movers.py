@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.counters import increases
@@ -28,11 +29,15 @@ from history.sql.kernels.reference import (
     SHORT_REFERENCE,
     WIDTHS,
     deviations,
+    last_place,
+    place,
     reach,
+    settled,
     smallest,
     smooth_deviations,
     smoothed,
     usual,
+    values_before,
 )
 from history.sql.kernels.resampled import Grid
 
@@ -120,9 +125,8 @@ class Movers:
         if moves:
             move = min(moves, key=attrgetter("at"))  # of several widths the smallest one
             times = max(one.times for one in moves if one.at == move.at)
-            at = int(time[move.at])
-            behind = int(np.searchsorted(samples, at))
-            at = int(samples[behind]) if behind < len(samples) and samples[behind] < at + self.grid.step else at
+            # A bucket without samples has the value before it: another one comes with the next sample.
+            at = int(samples[min(int(np.searchsorted(samples, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
             shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
             yield channel, 0, at, move.usual + shift, move.value + shift, times if np.isfinite(times) else np.nan
@@ -131,8 +135,7 @@ class Movers:
         """The verdict, and the first move at each width."""
         smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
-            course = values if single else smooth
-            off = (deviations if single else smooth_deviations)(course, width)
+            off = deviations(values, width) if single else smooth_deviations(smooth, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
             before = before[~np.isnan(before)]
             if len(before) < MIN_POSITIONS:
@@ -141,14 +144,25 @@ class Movers:
             limit, faults = usual(before - middle, _TESTS * self.false_alarms / self.grid.step, width)
             verdict = FAULTY if faults else verdict
             limit = max(limit, self.sigmas * float(before.std()))
-            far = np.fmax(np.abs(off[first:] - middle), 0.0)  # NaN is not far
-            beyond = np.flatnonzero(far > max(limit, floor))
-            if single:
-                beyond = beyond[:-1][np.diff(beyond) <= _AGAIN]
-            if len(beyond):
-                begin = int(beyond[0])
-                at = begin + int(far[begin : begin + width + 1].argmax())
-                times = float(far[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
-                value = float(course[first + at : first + at + width].mean())
-                moves.append(_Move(first + at, value - float(off[first + at] - middle), value, times))
+            size = np.fmax(np.abs(off - middle), 0.0)  # NaN is not far
+            far = _repeated(size > max(limit, floor)) if single else size > max(limit, floor)
+            start = settled(size, far, width, first)
+            if not len(later := np.flatnonzero(far[start:])):
+                continue
+            begin = start + int(later[0])
+            at = place(size, begin, width)
+            course = values if single else smooth[:-1]  # as smooth_deviations()
+            if at + width >= len(course):
+                at = last_place(course, at, width, middle)
+            value, earlier = float(course[at : at + width].mean()), float(course[at - values_before(width) : at].mean())
+            times = float(size[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
+            moves.append(_Move(at, earlier + middle, value, times))
         return verdict, moves
+
+
+def _repeated(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mask of what is far and is soon followed by more."""
+    rows = np.flatnonzero(far)
+    repeated = np.zeros_like(far)
+    repeated[rows[:-1][np.diff(rows) <= _AGAIN]] = True
+    return repeated

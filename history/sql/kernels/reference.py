@@ -53,9 +53,14 @@ class Usual(NamedTuple):
 _UNKNOWN = Usual(np.inf, 0)
 
 
+def values_before(width: int) -> int:
+    """Number of values that a mean of ``width`` is compared with, those before it."""
+    return max(16, 2 * width)
+
+
 def reach(width: int) -> int:
     """Number of values that a comparison of :func:`deviations` takes."""
-    return width + _before(width)
+    return width + values_before(width)
 
 
 def widest(n: int, width: int) -> int:
@@ -82,7 +87,7 @@ def deviations(values: Float64s, width: int) -> Float64s:
 
     As many positions as values; NaN: there are too few values before or after.
     """
-    before, n = _before(width), len(values)
+    before, n = values_before(width), len(values)
     result = np.full(n, np.nan)
     if n < before + width:
         return result
@@ -101,6 +106,39 @@ def smooth_deviations(smooth: Float64s, width: int) -> Float64s:
     result = np.full(len(smooth), np.nan)
     result[1:-1] = deviations(smooth[1:-1], width)
     return result
+
+
+def place(size: Float64s, begin: int, width: int) -> int:
+    """Position of a change whose deviations are too far from ``begin`` on: means reach it before.
+
+    ``size``: of :func:`deviations`.
+    """
+    return begin + int(np.fmax(size[begin : begin + width + 1], 0.0).argmax())
+
+
+def last_place(values: Float64s, begin: int, width: int, middle: float) -> int:
+    """Position from ``begin`` on of a change for which fewer than ``width`` values may be left.
+
+    That at which means of what is left deviate most, in their standard errors. ``middle``: the usual deviation.
+    """
+    n, positions = len(values), np.arange(begin, len(values))
+    sums = np.append(0.0, np.cumsum(values - values[begin - values_before(width)]))
+    after = (sums[-1] - sums[positions]) / (n - positions)
+    earlier = (sums[positions] - sums[positions - values_before(width)]) / values_before(width)
+    return begin + int((np.abs(after - earlier - middle) * np.sqrt(n - positions)).argmax())
+
+
+def settled(size: Float64s, far: NDArray[np.bool_], width: int, first: int) -> int:
+    """Position from ``first`` on from which deviations no longer come from a change before it.
+
+    ``size``: of :func:`deviations`; ``far``: which of them are too far.
+    """
+    start, end = max(first - reach(width), 0), first
+    for begin in start + np.flatnonzero(far[start:first]):
+        if (at := place(size, int(begin), width)) <= first:  # the value before it may have a part of the change
+            end = max(end, at + values_before(width))
+    quiet = np.flatnonzero(~far[end:])
+    return end if end == first else end + int(quiet[0]) if len(quiet) else len(far)
 
 
 def usual(reference: Float64s, positions: float, width: int | None = None) -> Usual:
@@ -158,10 +196,6 @@ def sampling_intervals(samples: Samples) -> Columns:
         "channel_id": np.array([samples.channel[row.start] for row in rows], np.int32),
         "interval": np.array([_median(np.diff(samples.time[row])) for row in rows], np.int64),
     }
-
-
-def _before(width: int) -> int:
-    return max(16, 2 * width)
 
 
 def _median(distances: Int64s) -> int:

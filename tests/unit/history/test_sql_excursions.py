@@ -75,6 +75,22 @@ def test_step_is_placed_where_it_is() -> None:
     assert abs(first[2] - 4002) <= 6
 
 
+@pytest.mark.parametrize("ago", [1, 30, 150])
+def test_step_before_the_interval_is_none_within_it(ago: int) -> None:
+    before = noise(1) + 30 * (_SINCE - ago <= _AT)
+    assert excursions(before)[0] == []
+    rows, _ = excursions(before - 15 * (_AT >= 4200))
+    assert min(time for _, _, time, *_ in rows) == 4200
+
+
+@pytest.mark.parametrize("left", [12, 33])
+def test_step_near_the_end_is_where_values_change(left: int) -> None:
+    rows, _ = excursions(noise(1) + 9 * (_UNTIL - left <= _AT))
+    slow = [(time, value) for _, scale, time, value, _ in rows if scale == 2]
+    assert [time for time, _ in slow] == [_UNTIL - left]
+    assert abs(slow[0][1] - 9) < 1
+
+
 def test_habits_are_no_excursions() -> None:
     assert excursions(noise(1) + 30 * (_AT % 40 == 0), noise(2) + 20 * (_AT % 400 < 60))[0] == []
 

@@ -61,6 +61,29 @@ def test_step_is_placed_where_it_is(step: int) -> None:
     assert len(verdicts) == 4
 
 
+@pytest.mark.parametrize("ago", [1, 10, 30, 100])
+@pytest.mark.parametrize("lag", [1, 12])  # of its response
+def test_move_before_the_interval_is_none_within_it(ago: int, lag: int) -> None:
+    """Means before the first positions still have it in them; a move behind it is found where it is."""
+    at = np.arange(_UNTIL)
+    begin = _SINCE - ago - 3 * lag
+    before = noise(1) + 30 * (1 - np.exp(-np.maximum(0, at - begin + 1) / lag))
+    held = np.where(at < begin, 101.0, 108.0)
+    assert moves_of(before, held)[0] == []
+    rows, _ = moves_of(before - 15 * (at >= 3900), held + 2 * (at >= 3900))
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3900), (1, 3900)]
+
+
+@pytest.mark.parametrize("left", [3, 5, 20, 50])
+def test_move_near_the_end_is_where_values_change(left: int) -> None:
+    """Its means of 64 would begin before it, and mix what was before with what came."""
+    at = np.arange(_UNTIL)
+    held, small = np.where(at < _UNTIL - left, 90.0, 96.0), noise(3) + 12 * (at >= _UNTIL - left)
+    rows, _ = moves_of(held, small)
+    assert [(channel, time) for channel, time, _ in rows] == [(0, _UNTIL - left), (1, _UNTIL - left)]
+    assert course_of(held) == (90, 96)
+
+
 def test_faults_in_the_reference_are_left_out_and_said() -> None:
     values, at = noise(1), np.arange(_UNTIL)
     for begin in (600, 1500, 2400, 3700):
