@@ -16,6 +16,7 @@ from core.files import file_errors
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from history.imports.fields import bad_input
+from history.imports.kinds import ValueForms
 from history.imports.portion import FileReader, ImportPortion, joined
 from history.imports.whole_hours import HourCounts
 
@@ -50,6 +51,7 @@ class Checked:
     first: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # µs
     last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     first_line: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # of the oldest sample
+    forms: ValueForms = field(default_factory=ValueForms)
     hours: HourCounts = field(default_factory=HourCounts)
 
     @property
@@ -177,6 +179,7 @@ def _add(checked: Checked, portion: ImportPortion, ordered: ImportPortion, chann
     checked.first_line = np.append(checked.first_line, np.zeros(more, np.int64))
     checked.samples += len(portion)
     checked.hours.add(portion)
+    checked.forms.add(ordered.samples, channels)
     numbers, begins = np.unique(ordered.samples.channel, return_index=True)
     if not len(numbers):
         return ordered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
@@ -38,6 +38,7 @@ from history.imports.check import Checked, Duplicates, check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import bad_input
+from history.imports.kinds import KINDS, SaidKinds
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
 from history.imports.portion import FileReader, ImportPortion
@@ -64,6 +65,7 @@ def run(
     options: Options,
     duplicates: Duplicates,
     source: str,
+    kinds: SaidKinds,
     who: str,
     yes: bool,
     console: Console,
@@ -86,7 +88,8 @@ def run(
 
                 checked_files.append((check(reader, now_us(), limits, keep, duplicates), kept))
         options.names.require_used()
-        asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
+        kinds.require_used([name for checked, _ in checked_files for name in checked.reader.names])
+        asyncio.run(_Import(state, dsn, writer.time_out, source, kinds, who, console).run(checked_files, yes))
 
 
 def _reader(file: Path, options: Options) -> FileReader:
@@ -115,6 +118,7 @@ class _Import:
     dsn: str
     time_out: float
     source: str
+    kinds: SaidKinds
     who: str
     console: Console
 
@@ -155,6 +159,8 @@ class _Import:
                 raise bad_input(checked.file, line, "channel", name, "channels of this installation")
             if row is not None and row["kind"] == "text":
                 raise bad_input(checked.file, line, "channel", name, "channels with numbers: this one has texts")
+            if row is not None and self.kinds.of(name) not in (None, row["kind"]):
+                raise OperationError(f"--kind: {name} is {row['kind']} already; legal: channels that are created")
             since = kept.get(default if row is None else row["class"])
             limits.append(np.iinfo(np.int64).min if since is None else microseconds(since))
         amendable = {row["day"] for row in await connection.fetch(queries["select_amendable"], installation)}
@@ -186,6 +192,10 @@ class _Import:
         lines.append(f"  {count(checked.samples, 'sample')} of {count(channels, 'channel')}, {span}")
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {names_text(created)}")
+            for kind in KINDS:
+                if said := [name for name in created if self.kinds.of(name) == kind]:
+                    lines.append(f"    {kind}, as --kind says: {names_text(said)}")
+            lines += [f"    {hint}" for hint in self._hints(checked, created)]
         by_source: dict[str, list[str]] = {}
         for name, row, n in zip(reader.names, targets.channels, checked.counts, strict=True):
             if row is not None and n:
@@ -203,7 +213,7 @@ class _Import:
     async def _store(
         self, connection: asyncpg.Connection[Any], checked: Checked, portions: Iterable[ImportPortion]
     ) -> None:
-        channels = await self._channels(connection, checked)
+        channels, created = await self._channels(connection, checked)
         store = Store(connection, self.time_out, checked, channels)
         await store.begin(checked.describe())
         await store.record(self._event(checked, "begun", None))
@@ -216,19 +226,31 @@ class _Import:
                 await store.add(part)
                 bar(part.portion.bytes_read)
         await store.record(self._event(checked, "done", store.counts))
-        self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
+        lines = [_outcome(store.counts), *(f"created as {hint}" for hint in self._hints(checked, created))]
+        text = "\n".join(f"{checked.file}: {line}" for line in lines)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    async def _channels(self, connection: asyncpg.Connection[Any], checked: Checked) -> Sequence[Channel]:
-        """The channels of the reader's names; missing ones are created."""
+    def _hints(self, checked: Checked, created: Collection[str]) -> Iterator[str]:
+        """Lines about channels that were created, or are to be, whose values do not look like analog ones."""
+        names = enumerate(checked.reader.names)
+        unsaid = {name: place for place, name in names if name in created and self.kinds.of(name) is None}
+        return checked.forms.hints(unsaid)
+
+    async def _channels(
+        self, connection: asyncpg.Connection[Any], checked: Checked
+    ) -> tuple[Sequence[Channel], Sequence[str]]:
+        """The channels of the reader's names, and those of them that were missing, and are created."""
         targets = await self._targets(connection, checked)
-        if missing := _missing(checked, targets):
+        if created := _missing(checked, targets):
             last_ids = load_created(self.state.root).last_ids
             installation: UUID | None = installation_of(self.state.root)
-            await create_channels(connection, installation, self.source, missing, last_ids)
+            kinds = {name: self.kinds.of(name) or "analog" for name in created}
+            await create_channels(connection, installation, self.source, kinds, last_ids)
             targets = await self._targets(connection, checked)
             if missing := _missing(checked, targets):
                 raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
-        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets.channels]
+        channels = [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in targets.channels]
+        return channels, created
 
     def _event(self, checked: Checked, outcome: str, counts: ImportCounts | None) -> Event:
         detail = {

@@ -171,10 +171,13 @@ async def create_channels(
     connection: asyncpg.Connection[Any],
     installation: UUID | None,
     source: str,
-    names: Sequence[str],
+    kinds: Mapping[str, str],
     last_ids: tuple[int, int],
 ) -> None:
-    """Make channels of a source, which is made if it is missing. Raises OperationError if it is another one's."""
+    """Make channels (name → kind) of a source, which is made if it is missing.
+
+    Raises OperationError if it is another one's.
+    """
     queries = load("history_import")
     async with connection.transaction():
         await connection.execute(load("register")["lock_registration"])
@@ -186,5 +189,4 @@ async def create_channels(
                 f"--source {source}: it is another installation's, or reads a device; legal: a source of kind push, or "
                 "a new name"
             )
-        kinds = ["analog"] * len(names)
-        await connection.execute(load("push")["insert_channels"], row["id"], list(names), kinds)
+        await connection.execute(load("push")["insert_channels"], row["id"], list(kinds), list(kinds.values()))

@@ -152,6 +152,14 @@ def import_history(
         Path | None,
         typer.Option(metavar="FILE", help="New names of channels: a line OLD,NEW for each. They get no prefix."),
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=KIND",
+            help="Kind of channels that are created, by name or pattern: analog (the default), counter or discrete. "
+            "Can be repeated.",
+        ),
+    ] = None,
     duplicates: Annotated[
         str, typer.Option(metavar="FIRST|LAST|ERROR", help="Which one stays of lines with one channel and time.")
     ] = "error",
@@ -165,6 +173,7 @@ def import_history(
     from history.imports.check import Duplicates
     from history.imports.csv_layout import ROLES, Options
     from history.imports.import_files import run
+    from history.imports.kinds import parse_kinds
     from history.imports.times import Ambiguous
     from ops.cli.permissions import account
 
@@ -190,6 +199,7 @@ def import_history(
         ),
         _one_of("--duplicates", duplicates, {legal: legal for legal in get_args(Duplicates)}),
         source,
+        parse_kinds(kind or ()),
         account(state),
         yes,
         Console(stderr=True),

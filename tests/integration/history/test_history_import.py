@@ -172,6 +172,37 @@ async def test_shows_what_it_will_do_and_stores_each_sample_once(site: Site) -> 
     assert await site.stored() == sorted([*STORED, ("mill/c2", at(12), 3.0, 0, "edge")])
 
 
+async def test_kind_of_new_channels_is_said_or_else_asked_for(site: Site) -> None:
+    lines = [f"2026-03-10T10:00:{i:02}Z,{100 + i},{i // 20},{i},{i % 7}.5" for i in range(60)]
+    file = site.file("time,energy,valve,mill/c2,flow\n" + "\n".join(lines) + "\n")
+    counter = "analog, though the values never fall, as those of a counter: energy; --kind NAME=counter says so"
+    state = "analog, though the values are few whole ones, as states: valve; --kind NAME=discrete says so"
+    shown = (await site.load(file, code=3)).splitlines()
+    assert [line.strip() for line in shown if "analog" in line] == [counter, state]
+    shown = (await site.load(file, "--kind", "ene*=counter", code=3)).splitlines()
+    assert [line.strip() for line in shown if "analog" in line or "--kind" in line] == [
+        "counter, as --kind says: energy",
+        state,
+    ]
+    refused = await site.load(file, "--kind", "energie=counter", code=1)
+    assert "--kind: no channel matches energie" in refused
+    refused = await site.load(file, "--kind", "mill/*=counter", code=1)
+    assert "--kind: mill/c2 is analog already; legal: channels that are created" in refused
+    refused = await site.load(file, "--kind", "energy=total", code=1)
+    assert "legal: NAME=KIND, where KIND is analog, counter, discrete" in refused
+    for _ in range(2):  # again, as after one that was killed
+        stored = await site.load(file, "--kind", "energy=counter", "--yes")
+        is_new = "240 samples stored" in stored
+        assert (f"{file}: created as {state}" in stored) == is_new
+    kinds = await site.owner.fetch("SELECT c.name, c.kind FROM plant.channel AS c ORDER BY c.name")
+    assert [tuple(row) for row in kinds] == [
+        ("energy", "counter"),
+        ("flow", "analog"),
+        ("mill/c2", "analog"),
+        ("valve", "analog"),
+    ]
+
+
 async def test_rollups_of_imported_days_are_refreshed(site: Site) -> None:
     await site.load(site.file(LONG), "--yes")
     await site.owner.execute("CALL plant.refresh_rollups()")

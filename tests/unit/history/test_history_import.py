@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -430,3 +430,32 @@ def test_integers_that_no_double_is_equal_to_are_rounded_and_known(wide: bool, q
     values = np.concatenate([portion.samples.value for portion in reader.portions()])
     assert values.tolist() == list(map(float, texts))
     assert {reader.names[place] for place in reader.rounded} == {"b", "c"}
+
+
+_VALUES: dict[str, Callable[[int], float]] = {  # by the line
+    "counter": lambda i: 7.25 + i // 2,
+    "counter_with_bad_samples": lambda i: 40 + i if i % 20 else 0,
+    "reset": lambda i: i % 50,
+    "few_rises": lambda i: 100 + i // 10,
+    "state": lambda i: i // 10 % 3,
+    "constant": lambda i: 1,
+    "many_whole_values": lambda i: i % 9,
+    "large_values": lambda i: 90 + i % 2 * 6,
+    "fractions": lambda i: i % 2 / 2,
+}
+
+
+@pytest.mark.parametrize("characters", [200, 100_000])
+def test_values_of_counters_and_states_are_known(characters: int, tmp_path: Path) -> None:
+    file = tmp_path / "file.csv"
+    lines = [
+        f"{name},{1_577_836_800 + i},{value(i)},{'Good' if i % 20 else 'Bad'}"
+        for i in range(60)
+        for name, value in _VALUES.items()
+    ]
+    file.write_text("\n".join(["tag,time,value,status", *lines, ""]))
+    with patch.object(csv_file, "_CHARACTERS", characters):
+        checked = check(CsvFile(file, find_layout(file, Options())), NOW, LIMITS, lambda _: None)
+    kinds = {name: checked.forms.kind(place) for place, name in enumerate(checked.reader.names)}
+    like = {"counter": "counter", "counter_with_bad_samples": "counter", "state": "discrete"}
+    assert kinds == dict.fromkeys(_VALUES, "analog") | like
