@@ -120,9 +120,11 @@ CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
 );
 
 -- Channels: kind, unit, range (low, high, span), the part of the name before its last slash (unit_path) and behind it
--- (quantity), when it was retired (ends; infinity: it was not), and where a counter starts again (wraps_at).
+-- (quantity), when it was retired (ends; infinity: it was not), where a counter starts again (wraps_at), and whether
+-- nobody knows when a sample is due, so that a silence is no recorded gap (pushed).
 CREATE MACRO channels_like(patterns) AS TABLE
-SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends, c.wraps_at
+SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends, c.wraps_at,
+       coalesce(c.source_kind = 'push', false) AS pushed
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 
@@ -251,7 +253,8 @@ WITH gaps AS (
 SELECT c.channel_id, c.name, c.kind,
        {'channel_id': c.channel_id, 'kind': c.kind, 'span': c.span, 'wraps_at': c.wraps_at,
         'ends': epoch_us(least(until, now(), c.ends)),
-        'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])} AS fields
+        'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[]),
+        'pushed': c.pushed} AS fields
 FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';

@@ -25,7 +25,7 @@
 -- Example: plantlog ask what_changed --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
 selected AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends, c.wraps_at
+    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends, c.wraps_at, c.pushed
     FROM channels_like(channels) AS c
     WHERE c.kind <> 'text'
 ),
@@ -58,7 +58,8 @@ requested AS (
            CASE WHEN NOT i.later THEN epoch_us(until) - epoch_us(since) END AS compared,
            list({'channel_id': sel.channel_id, 'kind': sel.kind, 'span': sel.span, 'wraps_at': sel.wraps_at,
                  'ends': epoch_us(least(i.ends, sel.ends)),
-                 'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
+                 'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[]),
+                 'pushed': sel.pushed}) AS channels
     FROM intervals AS i
     CROSS JOIN selected AS sel
     LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = sel.channel_id

@@ -35,6 +35,7 @@ CHANNEL = pa.struct(
         ("ends", pa.int64()),  # µs
         ("gaps_from", pa.list_(pa.int64())),  # µs, ascending
         ("gaps_to", pa.list_(pa.int64())),
+        ("pushed", pa.bool_()),  # nobody knows when a sample is due: a silence is no recorded gap
     ]
 )
 
@@ -66,6 +67,7 @@ class Channels:
     ends: Int64s  # (n,) µs
     gap_channels: NDArray[np.int32]  # (gaps,) ascending
     gaps: Int64s  # (gaps, 2) where each begins and ends (µs)
+    pushed: NDArray[np.bool_]  # (n,) analog ones whose silence is no recorded gap
 
     @classmethod
     def of_fields(cls, fields: Iterable[ChannelFields]) -> Channels:
@@ -80,6 +82,7 @@ class Channels:
             np.array([channel["ends"] for channel in every], np.int64),
             np.repeat(ids, [len(channel["gaps_from"]) for channel in every]),
             np.column_stack([np.array(times, np.int64) for times in edges]),
+            np.array([channel.get("pushed") is True and channel["kind"] == "analog" for channel in every], np.bool_),
         )
 
     def positions(self, channels: NDArray[np.int32]) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""Intervals between samples of channels: pauses that are longer than usual, and those without."""
+"""Intervals between samples of channels: pauses that are longer than usual, silences, and those without."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import ceil
 import numpy as np
 import pyarrow as pa
 
+from core.batch import Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, following
@@ -17,6 +18,7 @@ PAUSES = pa.struct(
 )
 _MIN_DISTANCES = 20  # distances
 _SHARE, _FACTOR = 0.9, 5
+_ALIKE = 2  # times as long: distances of what is sampled regularly differ no more, but for a few
 
 
 def pauses(samples: Samples) -> Columns:
@@ -27,8 +29,7 @@ def pauses(samples: Samples) -> Columns:
         distances = np.diff(time[segment])
         if len(distances) < _MIN_DISTANCES:
             continue
-        rank = ceil(_SHARE * len(distances)) - 1
-        seconds = _FACTOR * (np.partition(distances, rank)[rank] / 1e6)
+        seconds = _FACTOR * (_long(distances) / 1e6)
         rows.append(segment.start + np.append(np.flatnonzero(distances / 1e6 > seconds), len(distances)))
         usual.append(np.full(len(rows[-1]), seconds))
     rows_before_pauses = np.concatenate(rows)
@@ -38,6 +39,28 @@ def pauses(samples: Samples) -> Columns:
         "from_time": time[rows_before_pauses],
         "to_time": following(channel, time)[rows_before_pauses],
     }
+
+
+def silences(time: Int64s, end: int) -> Int64s:
+    """Positions of samples after which a channel that is sampled regularly is silent, until the next one or the end.
+
+    Most of its distances are alike, and it is silent for less than half of the time: else it reports changes.
+    """
+    distances, none = np.diff(time), np.empty(0, np.int64)
+    if len(distances) < _MIN_DISTANCES:
+        return none
+    long = _long(distances)
+    if 2 * np.count_nonzero(_ALIKE * distances < long) > len(distances):
+        return none
+    distances = np.append(distances, max(end - time[-1], 0))
+    silent = distances > _FACTOR * long
+    return np.flatnonzero(silent) if 2 * distances[silent].sum() < distances.sum() else none
+
+
+def _long(distances: Int64s) -> int:
+    """Distance that most others do not exceed."""
+    rank = ceil(_SHARE * len(distances)) - 1
+    return int(np.partition(distances, rank)[rank])
 
 
 INTERVALS = pa.struct(

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from core.batch import Int64s
 from core.errors import OperationError
 from core.samples import Samples, segments
+from history.archive.sample_file import rows_of
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, count_up, following, good_samples
+from history.sql.kernels.intervals import silences
 
 _MIN_LOOKUP = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
@@ -29,7 +31,10 @@ def require_length(name: str, us: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap."""
+    """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap.
+
+    Nor within a silence of a channel that is sampled regularly, if its silences are no recorded gaps.
+    """
 
     channels: Channels
     since: int  # µs
@@ -44,10 +49,10 @@ class Grid:
 
         ``samples``: all samples of some channels, by channel and time; those before since are held, too.
         """
-        channel, time, value = good_samples(samples)
-        first = self._first_rows(channel, time)
+        channels, time, value = good_samples(samples)
+        first = self._first_rows(channels, time)
         last = np.append(first, len(time))[1:] - 1
-        channel, number, last_value = channel[first], self._number(time[first]), value[last]
+        channel, number, last_value = channels[first], self._number(time[first]), value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) < len(time) else value
         ends = self.channels.ends[self.channels.positions(channel)]
         until = np.minimum(following(channel, number), self._first_from(ends))
@@ -55,6 +60,7 @@ class Grid:
         if lengths.sum() == len(lengths):  # nothing is held: each bucket has samples
             kept = number >= 0
             return {"channel_id": channel[kept], "number": number[kept], "value": mean[kept]}
+        lengths[np.isin(last, self._before_silences(channels, time, channel[lengths > 1]))] = 1
         row = np.repeat(np.arange(len(number)), lengths)
         carried = count_up(lengths)
         channel, number = channel[row], number[row] + carried
@@ -93,6 +99,16 @@ class Grid:
     def _first_from(self, time: Int64s) -> Int64s:
         """The first bucket that begins at a time or later."""
         return -((self.since - time) // self.step)
+
+    def _before_silences(self, channel: NDArray[np.int32], time: Int64s, held: NDArray[np.int32]) -> Int64s:
+        """Rows of the last samples before silences, of channels of which a value is ``held``."""
+        rows = [np.empty(0, np.int64)]
+        for number in np.unique(held).tolist():
+            position = np.searchsorted(self.channels.channels, number)
+            if self.channels.pushed[position]:
+                of_channel = rows_of(channel, number)
+                rows.append(of_channel.start + silences(time[of_channel], int(self.channels.ends[position])))
+        return np.concatenate(rows)
 
     def _within_gaps(self, channel: NDArray[np.int32], number: Int64s) -> NDArray[np.bool_]:
         within = np.zeros(len(channel), np.bool_)

@@ -93,6 +93,32 @@ def check_means(channels: list[Channel], step: int) -> None:
     assert {int(place): values[place] for place in np.flatnonzero(~np.isnan(values))} == pytest.approx(of_first)
 
 
+def buckets_with_values(times: list[int], ends: int, **fields: Any) -> set[int]:
+    """Of 10 µs, of a channel with a sample at each of some times."""
+    channel = {**channel_fields(0, [], ends), "pushed": True, **fields}
+    means = Grid(Channels.of_fields([channel]), 0, 10).numbers(columns([(0, time, float(time), 0) for time in times]))
+    return set(means["number"].tolist())
+
+
+def test_silence_of_what_is_sampled_regularly_has_no_value() -> None:
+    """Of pushed analog channels, whose gaps nobody records; one that reports changes holds its value."""
+    before, after = list(range(-200, 300, 10)), list(range(600, 1200, 10))
+    regular, every, known = [*before, *after], set(range(120)), {*range(30), *range(60, 120)}
+    assert buckets_with_values(regular, 1200) == known
+    assert buckets_with_values([time + 3 * (time // 10 % 4) for time in regular], 1200) == known
+    assert buckets_with_values(regular, 1240) == known | set(range(120, 124)), "its next sample may come late"
+    assert buckets_with_values(regular, 1800) == known, "it fell silent"
+    assert buckets_with_values([*range(-250, -10, 10)], 150) == set(), "before the first bucket"
+    for fields in ({"pushed": False}, {"kind": "discrete"}, {"kind": "counter"}):
+        assert buckets_with_values(regular, 1200, **fields) == every
+    changes = [time for time in regular if time % 70 < 20 or time % 90 < 20]
+    assert buckets_with_values(changes, 1200) == every, "it reports changes"
+    assert buckets_with_values(before[-20:], 400) == set(range(10, 40)), "too few distances"
+    assert buckets_with_values(before[-21:], 400) == set(range(9, 30))
+    ramps = [*range(0, 200, 10), *range(800, 1000, 10)]
+    assert buckets_with_values(ramps, 1200) == every, "it is moved in steps, and held"
+
+
 @pytest.mark.parametrize("step", [0, -5])
 def test_a_step_is_positive(step: int) -> None:
     with pytest.raises(OperationError, match=f"step: found {step} µs; legal: more than 0"):

@@ -57,3 +57,13 @@ async def test_what_an_operator_does_every_hour_is_usual(recorded: Recording) ->
     # Without samples in the reference, the interval alone decides.
     rows = await recorded.ask("change_points", *span, reference=f"{at(-7200).isoformat()}..{at(-3600).isoformat()}")
     assert {(row["channel"], row["kind"]) for row in rows} == {("flow", "level"), ("valve", "level")}
+
+
+async def test_silence_is_no_change(recorded: Recording) -> None:
+    """A pushed channel, whose gaps nobody records; where it goes on, it is as it was."""
+    hours = np.arange(-4 * 3600.0, 3600.0, 10)
+    values = np.random.default_rng(30).normal(50, 1, len(hours))
+    sent = (hours < 900) | (hours >= 1800)
+    await recorded.samples("flow", hours[sent], values[sent])
+    await recorded.pushed()
+    assert await recorded.ask("change_points", at(0), at(3600)) == []
