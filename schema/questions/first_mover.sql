@@ -3,7 +3,8 @@
 -- Means of 1, 4, 16 and 64 steps are compared with those before them. A channel has moved where that differs by more
 -- than it does by chance: the limit is set by the largest differences in the reference, which has the channel's noise,
 -- trends and habits in it. Up to four faults in the reference are left out; what happened more often is usual. A single
--- outlier is no move, nor is what a change before the interval leaves in the means.
+-- outlier is no move, nor is what a change before the interval leaves in the means. A channel has another row where it
+-- moves again later, at least three times as many limits.
 --
 -- usual is the mean just before the move, going on with the trend of the reference; moved_to is the mean from the move
 -- on, of as many steps as it was seen in, or as are left. Of a counter moved_to is its value, and usual what it would

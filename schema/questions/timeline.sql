@@ -91,10 +91,10 @@ value_changes AS MATERIALIZED (
     FROM counter_decreases(channels, least(reference[1], since), until) AS d
 ),
 moves AS MATERIALIZED (
-    SELECT m.*
+    SELECT m.*, lag(m.time, 1, since) OVER (PARTITION BY m.channel_id, m.verdict ORDER BY m.time) AS since_last
     FROM moves_of(channels, reference, since, until, step, false_alarms, 0) AS m
 ),
--- Of a channel that has jumped by then, the jump says it.
+-- Of a channel that has jumped by then, or since its last move, the jump says it.
 moves_alone AS (
     SELECT m.channel_id, m.time, 'move' AS what,
            rounded_text(m.usual) || ' → ' || rounded_text(m.value) || ' '
@@ -103,7 +103,7 @@ moves_alone AS (
     JOIN selected AS sel ON sel.channel_id = m.channel_id AND sel.kind = 'analog'
     WHERE m.verdict = 0
       AND NOT EXISTS (FROM value_changes AS v
-                      WHERE v.channel_id = m.channel_id AND v.time >= since AND v.time <= m.time + 3 * step)
+                      WHERE v.channel_id = m.channel_id AND v.time >= m.since_last AND v.time <= m.time + 3 * step)
 ),
 lines AS (
     SELECT e.time, e.id, e.what, e.channel, e.detail FROM events AS e

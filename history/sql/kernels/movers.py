@@ -6,7 +6,7 @@ Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -52,6 +52,8 @@ MOVES = pa.struct(
     ]
 )
 _TESTS = 3  # independent ones that make as many false alarms as single values and means of all widths together
+_MUCH_FARTHER = 3.0  # times: a later move of a channel that is listed, too
+_LASTS = 16  # buckets: a third of what a move takes at least
 _AGAIN = 64  # buckets within which a single outlier has to be followed by another one
 
 
@@ -110,30 +112,29 @@ class Movers:
         usual_rows = slice(*np.searchsorted(time, self.reference).tolist())
         # Of a counter only the rate matters.
         course = np.diff(value, prepend=value[:1]) if self.grid.channels.is_counter(channel) else value
-        verdict, moves = JUDGED, list[_Move]()
+        verdict, scales = JUDGED, list[_Scale]()
         if first == len(value):
             verdict = NO_SAMPLES
         elif usual_rows.stop - usual_rows.start < MIN_POSITIONS + reach(1):
             verdict = SHORT_REFERENCE
         else:
             mean = float(value[usual_rows].mean())
-            verdict, moves = self._moves(course, first, usual_rows, smallest(mean, self.spans.get(channel)))
+            verdict, scales = self._scales(course, usual_rows, smallest(mean, self.spans.get(channel)))
             begin, end = self.reference
             if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
-        if moves:
-            move = min(moves, key=attrgetter("at"))  # of several widths the smallest one
-            times = max(one.times for one in moves if one.at == move.at)
+        for move in _moves(scales, first):
             # A bucket without samples has the value before it: another one comes with the next sample.
             at = int(samples[min(int(np.searchsorted(samples, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
             shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
-            yield channel, 0, at, move.usual + shift, move.value + shift, times if np.isfinite(times) else np.nan
+            times = move.times if np.isfinite(move.times) else np.nan
+            yield channel, 0, at, move.usual + shift, move.value + shift, times
 
-    def _moves(self, values: Float64s, first: int, reference: slice, floor: float) -> tuple[int, list[_Move]]:
-        """The verdict, and the first move at each width."""
-        smooth, verdict, moves = smoothed(values), JUDGED, list[_Move]()
+    def _scales(self, values: Float64s, reference: slice, floor: float) -> tuple[int, list[_Scale]]:
+        """The verdict, and the deviations at each width that the reference suffices for."""
+        smooth, verdict, scales = smoothed(values), JUDGED, list[_Scale]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
             off = deviations(values, width) if single else smooth_deviations(smooth, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
@@ -145,19 +146,61 @@ class Movers:
             verdict = FAULTY if faults else verdict
             limit = max(limit, self.sigmas * float(before.std()))
             size = np.fmax(np.abs(off - middle), 0.0)  # NaN is not far
-            far = _repeated(size > max(limit, floor)) if single else size > max(limit, floor)
-            start = settled(size, far, width, first)
-            if not len(later := np.flatnonzero(far[start:])):
-                continue
-            begin = start + int(later[0])
-            at = place(size, begin, width)
             course = values if single else smooth[:-1]  # as smooth_deviations()
-            if at + width >= len(course):
-                at = last_place(course, at, width, middle)
-            value, earlier = float(course[at : at + width].mean()), float(course[at - values_before(width) : at].mean())
-            times = float(size[begin : begin + 3 * width].max()) / limit if limit > floor * 1e-6 else np.inf
-            moves.append(_Move(at, earlier + middle, value, times))
-        return verdict, moves
+            scales.append(_Scale(width, single, course, middle, size, limit, floor))
+        return verdict, scales
+
+
+class _Scale(NamedTuple):
+    """Deviations of a channel at one width."""
+
+    width: int
+    is_single: bool  # values that are not smoothed: one outlier is no move
+    course: Float64s  # what deviates
+    middle: float  # its usual deviation
+    size: Float64s  # of the deviations from that
+    limit: float
+    floor: float  # what counts at least
+
+    def far(self, times: float) -> NDArray[np.bool_]:
+        """Mask of positions where deviations are farther than so many limits."""
+        far = self.size > times * max(self.limit, self.floor)
+        return _repeated(far) if self.is_single else far
+
+    def times(self, since: int, until: int) -> float:
+        """How many limits deviations reach at positions since <= position < until."""
+        largest = float(self.size[max(since, 0) : until].max(initial=0.0))
+        return largest / self.limit if self.limit > self.floor * 1e-6 else np.inf
+
+    def move(self, first: int, times: float) -> _Move | None:
+        """The first move from a position on that is farther than so many limits."""
+        if not len(later := np.flatnonzero(self.far(times)[first:])):
+            return None
+        width, course, begin = self.width, self.course, first + int(later[0])
+        at = place(self.size, begin, width)
+        if at + width >= len(course):
+            at = last_place(course, at, width, self.middle)
+        before = float(course[at - values_before(width) : at].mean())
+        value = float(course[at : at + width].mean())
+        return _Move(at, before + self.middle, value, self.times(begin, begin + 3 * width))
+
+
+def _moves(scales: Sequence[_Scale], first: int) -> Iterator[_Move]:
+    """The first move from a position on, and each one that is much farther than those before it."""
+    starts = [settled(scale.size, scale.far(1.0), scale.width, first) for scale in scales]
+    levels = [1.0] * len(scales)
+    while True:
+        moves = [scale.move(start, level) for scale, start, level in zip(scales, starts, levels, strict=True)]
+        if not (placed := [move for move in moves if move is not None]):
+            return
+        earliest = min(placed, key=attrgetter("at"))  # of several widths the smallest one
+        times = max(move.times for move in placed if move.at == earliest.at)
+        yield earliest._replace(times=times)
+        since = [earliest.at - scale.width for scale in scales]
+        until = [earliest.at + 3 * max(scale.width, _LASTS) for scale in scales]
+        reached = [scale.times(*edges) for scale, *edges in zip(scales, since, until, strict=True)]
+        levels = [_MUCH_FARTHER * max(times, one) for one in reached]
+        starts = until
 
 
 def _repeated(far: NDArray[np.bool_]) -> NDArray[np.bool_]:

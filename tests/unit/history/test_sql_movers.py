@@ -84,6 +84,17 @@ def test_move_near_the_end_is_where_values_change(left: int) -> None:
     assert course_of(held) == (90, 96)
 
 
+def test_later_move_is_listed_if_it_is_much_farther() -> None:
+    at = np.arange(_UNTIL)
+    small, slow = 6.0 * (at >= 3700), 4 * (1 - np.exp(-np.maximum(0, at - 3700) / 20))
+    returned, twice = small * (at < 3900), small + 9.0 * (at >= 3900)
+    rows, _ = moves_of(noise(1) + small + 60 * (at >= 4000), *(noise(n) + of for n, of in ((2, returned), (3, twice))))
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3700), (0, 4000), (1, 3700), (2, 3700)]
+    assert rows[1][2] > 3 * rows[0][2]
+    rows, _ = moves_of(noise(4) + slow, noise(5) + 0.05 * np.maximum(0, at - 3700))
+    assert [channel for channel, *_ in rows] == [0, 1], "a slow move is one"
+
+
 def test_faults_in_the_reference_are_left_out_and_said() -> None:
     values, at = noise(1), np.arange(_UNTIL)
     for begin in (600, 1500, 2400, 3700):

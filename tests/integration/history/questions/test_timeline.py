@@ -65,6 +65,21 @@ async def test_a_level_that_moves_within_the_noise_is_a_move(recorded: Recording
     assert abs((rows[0]["time"] - at(3900)).total_seconds()) <= 8
 
 
+async def test_a_later_move_that_is_much_farther_is_another_line(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 4800.0)
+    slow = np.clip((seconds - 4300) / 40, 0, 1)  # no step of it is a jump
+    for name, later in (("unit/moves", 30 * slow), ("unit/jumps", 30 * (seconds >= 4300))):
+        noise = np.random.default_rng(3).normal(50, 1, len(seconds))
+        await recorded.samples(name, seconds, noise + 3 * (seconds >= 3900) + later)
+    rows = await recorded.ask("timeline", at(3600), at(4800))
+    assert sorted((row["what"], row["channel"]) for row in rows) == [
+        ("jump", "unit/jumps"),
+        ("move", "unit/jumps"),
+        ("move", "unit/moves"),
+        ("move", "unit/moves"),
+    ]
+
+
 async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recording) -> None:
     for name in ("unit/chatty", "unit/mode"):
         await recorded.channel(name, "text", lo=None, hi=None)
