@@ -38,7 +38,7 @@ class UnitFunctions:
         alarm_every: int,
     ) -> Any:
         """Departures of units from since on (kernels/departures.py)."""
-        kernel = Departures(since, step, alarm_every)
+        kernel = Departures(since, before[0], step, alarm_every)
         return self._by_unit(DEPARTURES, kernel, channels, units, before, (since, until), step)
 
     def differences_of(

@@ -200,12 +200,9 @@ def _cpu_seconds() -> float:
 
 
 def answer_rows(answer: pa.Table, prefix: str) -> list[Row]:
-    """The times of each row, and its channels (names, or lists of them) without a prefix, whatever the question.
-
-    Rows with a note say what could not be judged.
-    """
+    """The times of each row, and its channels (names, or lists of them) without a prefix, whatever the question."""
     rows = []
-    for row in (row for row in answer.to_pylist() if not row.get("note")):
+    for row in answer.to_pylist():
         values = [one for value in row.values() for one in (value if isinstance(value, list) else [value])]
         times = tuple(microseconds(value) for value in values if isinstance(value, datetime))
         names = (value for value in values if isinstance(value, str) and value.startswith(prefix))

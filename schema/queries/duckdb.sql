@@ -52,6 +52,8 @@ CREATE MACRO rounded_text(number) AS
 format('{:.15g}', CASE WHEN abs(number) >= 1e15 THEN number
                        ELSE round(format('{:.15g}', number)::DECIMAL(38, 20), 3)::DOUBLE END);
 
+CREATE MACRO iso_text(time) AS strftime(time AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ');
+
 CREATE MACRO trim_scale(number) AS regexp_replace(number::VARCHAR, '\.?0*$', '');
 
 CREATE MACRO detail_text(detail) AS (
@@ -109,7 +111,8 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
                  || 'one as long as a slow swing, such as a day, tells it from an event'
     WHEN 12 THEN 'judged though their reference holds fewer than 5 of their cycles: choose a longer one'
     WHEN 13 THEN 'judged by the interval alone, too few samples in the reference'
-    WHEN 14 THEN 'judged by what they usually do at each point of their cycles' END;
+    WHEN 14 THEN 'judged by what they usually do at each point of their cycles'
+    WHEN 15 THEN 'judged though a part of their reference is unlike the rest, and was left out' END;
 
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (

@@ -12,10 +12,11 @@
 -- beyond it begins, returned_at where the last one ends (NULL: it had not returned at the end). Departures closer than
 -- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
 -- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
--- and are left out. Rows with a note come last: they say which units could not be judged, and where the reference is
--- itself unusual, so that less is seen. Lines below the answer say which channels move in cycles, of which the
--- reference holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of
--- a day, whose course then departs.
+-- and are left out. Lines below the answer say which channels have a reference of which a part is unlike the rest, and
+-- from when to when. If it is over before the reference ends, as what was before a change of load, that part is left
+-- out; else less is seen: choose another reference. They also say which channels move in cycles, of which the reference
+-- holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
+-- whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on
@@ -25,7 +26,7 @@
 --   step         interval     length of a mean [NULL: a 2000th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false departure of a unit is accepted [NULL: 20 times the interval]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
--- Shown first: unit, departed_at, returned_at, score, channels, note
+-- Shown first: unit, departed_at, returned_at, score, channels
 -- Reads from: reference
 -- Judges: analog channels with samples before since
 -- Portions: unit
@@ -50,8 +51,13 @@ SELECT u.unit_path AS unit, d.from_time AS departed_at, d.to_time AS returned_at
        CASE WHEN d.is_spe THEN 'SPE' WHEN NOT d.is_spe THEN 'T2' END AS statistic, d.peak_time AS peak_at,
        list_transform(d.channels, lambda channel: n.names[channel]) AS channels,
        list_transform(d.shares, lambda share: round(share, 3)) AS shares, d.judged AS judged_channels,
-       d.left_out AS left_out_channels, d.note, n.names[d.channel_id] AS channel,
-       CASE WHEN d.verdict IS NOT NULL THEN verdict_text(d.verdict) END AS verdict
+       d.left_out AS left_out_channels, n.names[d.channel_id] AS channel,
+       CASE WHEN d.verdict IS NOT NULL THEN concat(
+           verdict_text(d.verdict),
+           ', such as --reference ' || iso_text(d.like_from) || '..' || iso_text(d.like_to),
+           ' (unlike: ' || nullif(array_to_string(list_transform(
+               list_zip(d.unlike_from, d.unlike_to),
+               lambda part: iso_text(part[1]) || ' to ' || iso_text(part[2])), ', '), '') || ')') END AS verdict
 FROM departures AS d
 JOIN (SELECT DISTINCT g.unit, g.unit_path FROM analog AS g) AS u ON u.unit = d.unit
 CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM analog AS g) AS n;
@@ -59,4 +65,4 @@ CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM analog AS
 SELECT * EXCLUDE (channel, verdict)
 FROM portion_rows
 WHERE verdict IS NULL
-ORDER BY departed_at IS NULL, round(score, 6) DESC, unit, departed_at;
+ORDER BY round(score, 6) DESC, unit, departed_at;

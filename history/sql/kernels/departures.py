@@ -3,7 +3,8 @@
 Hotelling's T² and the squared prediction error of a principal component analysis: Jackson and Mudholkar, Control
 procedures for residuals associated with principal component analysis, Technometrics 21 (1979). It is robust by medians
 and wrapped values (kernels/unit_means.py). Limits come from the reference (kernels/reference.py), each fifth of which
-is judged by a model of the others. What channels do in each cycle, or as they drift, is taken away
+is judged by a model of the others. Fifths that are unlike the rest are left out if the last one is like it: a change of
+load in the reference ended them. What channels do in each cycle, or as they drift, is taken away
 (kernels/usual_courses.py). Channels are named by reconstruction: Alcala and Qin, Reconstruction-based contribution for
 process monitoring, Automatica 45 (2009), of the index of Yue and Qin, Industrial & Engineering Chemistry Research 40
 (2001).
@@ -21,15 +22,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s
-from core.formatting import count
 from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     JUDGED,
+    LEFT_OUT,
     NO_SAMPLES,
     PARTS,
     SHORT_REFERENCE,
+    UNLIKE,
     unlike,
     usual,
 )
@@ -40,8 +42,12 @@ DEPARTURES = pa.struct(
     [
         ("unit", pa.int32()),
         ("channel_id", pa.int32()),  # of a verdict
-        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of departures and notes only
-        ("from_time", TIME),  # where the first bucket beyond the limit begins; None: the unit was not judged
+        ("verdict", pa.int32()),  # of kernels/reference.py; the others are of departures only
+        ("unlike_from", pa.list_(TIME)),  # of a verdict: where parts of the reference begin that are unlike the rest
+        ("unlike_to", pa.list_(TIME)),  # where they end
+        ("like_from", TIME),  # where a better reference begins; None: none is known
+        ("like_to", TIME),  # where it ends
+        ("from_time", TIME),  # where the first bucket beyond the limit begins
         ("to_time", TIME),  # where the last one ends; None: the departure lasts until the end
         ("peak_time", TIME),
         ("is_spe", pa.bool_()),  # whether the larger statistic at the peak is the error, and not T²
@@ -50,7 +56,6 @@ DEPARTURES = pa.struct(
         ("shares", pa.list_(pa.float64())),
         ("judged", pa.int32()),  # channels
         ("left_out", pa.int32()),  # channels without a spread in the reference
-        ("note", pa.string()),  # why nothing can be said, or little; None: nothing is wrong
     ]
 )
 MIN_REFERENCE = 50  # buckets
@@ -98,44 +103,40 @@ class Departures:
     """Buckets of a unit that are unlike those of a reference."""
 
     since: int  # µs
+    other_since: int  # µs: begin of the reference
     step: int  # µs
     alarm_every: int  # µs: the mean time between two in usual operation that is accepted
 
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of DEPARTURES."""
         unit, channels, reference, values = means
-        empty = {field.name: None for field in DEPARTURES} | {"unit": unit}
-        filled = int((~np.isnan(reference)).any(axis=1).sum())
+        nothing = {field.name: None for field in DEPARTURES} | {"unit": unit}
         course = usual_courses(reference, values)
         moves = course.verdicts != JUDGED
         reference = np.where(moves, reference - course.before, reference)
         values = np.where(moves, values - course.now, values)
-        verdicts, middle, spread = _spreads(reference, filled)
-        usable = verdicts == JUDGED
+        learned = _learned(reference)
+        odd, verdict_on_parts = learned.unlike_parts(), UNLIKE
+        if odd.any() and not odd[-1]:
+            rest = _learned(reference[~odd.repeat(np.diff(_edges(len(reference))))])
+            if rest.model is not None:
+                learned, verdict_on_parts = rest, LEFT_OUT
+        usable = learned.verdicts == JUDGED
+        verdicts = learned.verdicts.copy()
         for row in np.flatnonzero(usable):
-            verdict = dynamics(reference[:, row])
+            verdict = dynamics(learned.reference[:, row])
             verdicts[row] = course.verdicts[row] if verdict == JUDGED else verdict
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
-            yield empty | {"channel_id": channel, "verdict": verdict}
-        nothing = empty | {"judged": 0, "left_out": len(channels)}
-        if filled < MIN_REFERENCE:
-            yield nothing | {"note": f"not judged: the reference has {filled} means, needs {MIN_REFERENCE}"}
+            yield nothing | {"channel_id": channel, "verdict": verdict}
+        if learned.model is None:
             return
-        missing = int((verdicts == SHORT_REFERENCE).sum())
-        if missing == len(channels):
-            yield nothing | {"note": f"not judged: {count(missing, 'channel')} mostly missing in the reference"}
-            return
-        if not usable.any():
-            why = f"; {count(missing, 'channel')} mostly missing there" if missing else ""
-            yield nothing | {"note": f"not judged: no channel moves in the reference{why}"}
-            return
-        reference, values, channels = reference[:, usable], values[:, usable], channels[usable]
-        model = _model(reference, middle, spread)
-        limits, note = self._limits(model, reference)
-        known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels), "note": None}
-        if note:
-            yield known | {"note": note}
+        model, values, channels = learned.model, values[:, usable], channels[usable]
+        if odd.any():
+            parts = nothing | self._parts(odd, reference, verdict_on_parts)
+            yield from (parts | {"channel_id": channel} for channel in channels.tolist())
+        limits = self._limits(learned)
+        known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels)}
         scaled = model.scaled(values)
         times = model.statistics(scaled) / limits[:, None]
         times[:, np.isnan(values).mean(axis=1) > 1 / 2] = 0.0
@@ -158,30 +159,80 @@ class Departures:
     def _time(self, bucket: int) -> int:
         return self.since + bucket * self.step
 
-    def _limits(self, model: Model, reference: Float64s) -> tuple[Float64s, str | None]:
-        """The limits of both statistics, (2,), and what is wrong with the reference."""
-        edges = np.linspace(0, len(reference), PARTS + 1).astype(int).tolist()
-        parts = []
-        for begin, end in pairwise(edges):
-            others = np.concatenate([reference[:begin], reference[end:]])
-            held_out = _model(others, model.middle, model.spread)
-            parts.append(held_out.statistics(held_out.scaled(reference[begin:end])))
-        statistics = np.concatenate(parts, axis=1)
-        statistics = statistics[:, ~np.isnan(reference).all(axis=1)]
+    def _limits(self, learned: _Learned) -> Float64s:
+        """The limits of both statistics, (2,)."""
+        statistics = np.concatenate(learned.parts, axis=1)
+        statistics = statistics[:, _filled(learned.reference[:, learned.verdicts == JUDGED])]
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
-        limits = np.array([_limit(values, share) for values in statistics])
-        medians = np.array([np.nanmedian(part, axis=1) for part in parts])
-        parts_unlike = int(unlike(medians).any(axis=1).sum())
-        note = f"the reference is unusual in {parts_unlike} of its {PARTS} parts: choose another one"
-        return limits, note if parts_unlike else None
+        return np.array([_limit(values, share) for values in statistics])
+
+    def _parts(self, odd: NDArray[np.bool_], reference: Float64s, verdict: int) -> dict[str, Any]:
+        """From when to when parts of a reference are unlike the rest, and if they count, what would be a better one."""
+        places = list(pairwise([0, *(np.flatnonzero(np.diff(odd)) + 1).tolist(), PARTS]))
+        # What two parts have in common at the end is the state that the interval begins with.
+        like = places[-1] if odd[-2:].all() else max((one for one in places if not odd[one[0]]), key=_length)
+        edges, filled = _edges(len(reference)), _filled(reference)
+        is_better = verdict == UNLIKE and filled[edges[like[0]] : edges[like[1]]].sum() >= MIN_REFERENCE
+
+        def time(part: int) -> int:
+            return self.other_since + edges[part] * self.step
+
+        return {
+            "verdict": verdict,
+            "unlike_from": [time(first) for first, _ in places if odd[first]],
+            "unlike_to": [time(last) for first, last in places if odd[first]],
+            "like_from": time(like[0]) if is_better else None,
+            "like_to": time(like[1]) if is_better else None,
+        }
 
 
-def _spreads(reference: Float64s, filled: int) -> tuple[NDArray[np.intp], Float64s, Float64s]:
-    """Verdicts on the channels of a reference, and the medians and spreads of those that can be judged.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Learned:
+    """What a reference says of a unit."""
 
-    ``filled``: number of buckets in which any channel has a mean.
-    """
-    usable = np.flatnonzero((np.isnan(reference).mean(axis=0) <= 1 / 2) & (filled >= MIN_REFERENCE))
+    reference: Float64s  # (buckets, channels)
+    verdicts: NDArray[np.intp]  # (channels,): those that are JUDGED are in the model
+    model: Model | None  # None: no channel is
+    parts: list[Float64s]  # statistics of each part, by a model of the others
+
+    def unlike_parts(self) -> NDArray[np.bool_]:
+        """Mask of the parts that are unlike the others."""
+        if self.model is None:
+            return np.zeros(PARTS, np.bool_)
+        return np.asarray(unlike(np.array([np.nanmedian(part, axis=1) for part in self.parts])).any(axis=1))
+
+
+def _learned(reference: Float64s) -> _Learned:
+    verdicts, middle, spread = _spreads(reference)
+    usable = reference[:, verdicts == JUDGED]
+    if not usable.shape[1]:
+        return _Learned(reference, verdicts, None, [])
+    model, parts = _model(usable, middle, spread), []
+    for begin, end in pairwise(_edges(len(usable))):
+        others = _model(np.concatenate([usable[:begin], usable[end:]]), model.middle, model.spread)
+        parts.append(others.statistics(others.scaled(usable[begin:end])))
+    return _Learned(reference, verdicts, model, parts)
+
+
+def _edges(n: int) -> list[int]:
+    """Bounds of the parts of a reference of so many buckets."""
+    edges: list[int] = np.linspace(0, n, PARTS + 1).astype(int).tolist()
+    return edges
+
+
+def _length(place: tuple[int, int]) -> int:
+    return place[1] - place[0]
+
+
+def _filled(reference: Float64s) -> NDArray[np.bool_]:
+    """Mask of the buckets in which any channel has a mean."""
+    return np.asarray((~np.isnan(reference)).any(axis=1))
+
+
+def _spreads(reference: Float64s) -> tuple[NDArray[np.intp], Float64s, Float64s]:
+    """Verdicts on the channels of a reference, and the medians and spreads of those that can be judged."""
+    is_enough = _filled(reference).sum() >= MIN_REFERENCE
+    usable = np.flatnonzero((np.isnan(reference).mean(axis=0) <= 1 / 2) & is_enough)
     moves, middle, spread = robust_spread(reference[:, usable])
     verdicts = np.full(reference.shape[1], SHORT_REFERENCE)
     verdicts[usable] = np.where(moves, JUDGED, CONSTANT)

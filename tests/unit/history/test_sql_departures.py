@@ -9,7 +9,15 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.departures import Departures
-from history.sql.kernels.reference import CONSTANT, DRIFTING, JUDGED, NO_SAMPLES, SHORT_REFERENCE
+from history.sql.kernels.reference import (
+    CONSTANT,
+    DRIFTING,
+    JUDGED,
+    LEFT_OUT,
+    NO_SAMPLES,
+    SHORT_REFERENCE,
+    UNLIKE,
+)
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 18, dtype=np.int32)
@@ -23,7 +31,7 @@ def values(seed: int, n: int, channels: int = 8) -> Float64s:
 
 
 def rows(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
-    """Departures and notes."""
+    """Departures."""
     return [row for row in of_unit(reference, later, alarm_every) if row["verdict"] is None]
 
 
@@ -32,7 +40,7 @@ def verdicts(reference: Float64s, later: Float64s) -> list[int]:
 
 
 def of_unit(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
-    kernel = Departures(1000, 10, 10 * (alarm_every or 20 * len(later)))
+    kernel = Departures(1000, 1000 - 10 * len(reference), 10, 10 * (alarm_every or 20 * len(later)))
     return list(kernel.of_unit(UnitMeans(3, np.arange(10, 10 + reference.shape[1], dtype=np.int32), reference, later)))
 
 
@@ -107,25 +115,45 @@ def test_what_is_missing_is_not_far_off() -> None:
     assert rows(reference, later) == [], "a constant channel has no spread"
 
 
-def half_missing(channels: int) -> Float64s:
-    """Some channels that are there in turns, and others that stand."""
-    reference = np.full((300, 8), 7.0)
-    for channel in range(channels):
-        reference[:, channel] = np.where(np.arange(300) % 3 == channel % 3, values(1, 300)[:, channel], np.nan)
-    return reference
+def loaded(seed: int, load: Float64s) -> Float64s:
+    """Channels of :func:`values` whose first cause follows a load, too."""
+    weights: Float64s = np.random.default_rng(1).normal(size=(2, 8))[0]
+    return values(seed, len(load)) + 20 * load[:, None] * weights
 
 
-def test_a_reference_that_says_nothing_is_no_answer() -> None:
-    later = values(2, 100)
-    for reference, note in (
-        (values(1, 49), "not judged: the reference has 49 means, needs 50"),
-        (np.full((300, 8), np.nan), "not judged: the reference has 0 means, needs 50"),
-        (np.full((300, 8), 7.0), "not judged: no channel moves in the reference"),
-        (half_missing(8), "not judged: 8 channels mostly missing in the reference"),
-        (half_missing(3), "not judged: no channel moves in the reference; 3 channels mostly missing there"),
-    ):
-        [row] = rows(reference, later)
-        assert (row["from_time"], row["score"], row["note"], row["left_out"]) == (None, None, note, 8)
+def parts(reference: Float64s, later: Float64s) -> list[tuple[Any, ...]]:
+    """What is said of the parts of a reference."""
+    fields = ("verdict", "unlike_from", "unlike_to", "like_from", "like_to")
+    said = [row for row in of_unit(reference, later) if row["unlike_from"] is not None]
+    return [tuple(row[field] for field in fields) for row in said if row["channel_id"] == 10]
+
+
+def test_what_was_before_a_change_of_load_is_left_out() -> None:
+    reference, later = loaded(1, np.repeat([1.0, 0.0], [120, 180])), values(2, 100)
+    assert rows(reference, later) == []
+    later[40:60, 3] += 6
+    [row] = rows(reference, later)
+    assert (row["from_time"], row["to_time"], row["channels"][0]) == (1400, 1600, 13)
+    assert parts(reference, later) == [(LEFT_OUT, [-2000], [-800], None, None)]
+
+
+@pytest.mark.parametrize(
+    ("load", "unlike_from", "unlike_to", "like"),
+    [
+        (np.repeat([0.0, 1.0], [180, 120]), [-200], [1000], (-200, 1000)),  # what it is like now
+        (np.repeat([0.0, 1.0], [240, 60]), [400], [1000], (-2000, 400)),
+        (np.repeat([1.0, 0.0, 1.0], [60, 180, 60]), [-2000, 400], [-1400, 1000], (-1400, 400)),
+    ],
+)
+def test_a_better_reference_is_told(
+    load: Float64s, unlike_from: list[int], unlike_to: list[int], like: tuple[int, int]
+) -> None:
+    assert parts(loaded(1, load), values(2, 100)) == [(UNLIKE, unlike_from, unlike_to, *like)]
+
+
+def test_a_better_reference_has_enough_means() -> None:
+    load = np.repeat([1.0, 0.0, 1.0], [12, 36, 12])
+    assert [like for *_, like, _ in parts(loaded(1, load), values(2, 100))] == [None]
 
 
 def test_what_is_said_of_each_channel() -> None:
@@ -135,4 +163,5 @@ def test_what_is_said_of_each_channel() -> None:
     later[:, 2] = np.nan
     reference[:, 3] += np.linspace(0, 12, 300)
     assert verdicts(reference, later) == [SHORT_REFERENCE, CONSTANT, NO_SAMPLES, DRIFTING, *[JUDGED] * 4]
-    assert verdicts(reference[:40], later) == [SHORT_REFERENCE] * 8
+    assert verdicts(reference[:49], later) == verdicts(np.full((300, 8), np.nan), later) == [SHORT_REFERENCE] * 8
+    assert rows(reference[:49], later) == []

@@ -60,7 +60,7 @@ def episodes(before: Float64s, now: Float64s) -> list[dict[str, Any]]:
 
 
 def departures(before: Float64s, now: Float64s) -> list[dict[str, Any]]:
-    kernel = Departures(0, 10, 10 * 20 * len(now))
+    kernel = Departures(0, -10 * len(before), 10, 10 * 20 * len(now))
     return [row for row in kernel.of_unit(means(before, now)) if row["from_time"] is not None]
 
 
@@ -103,7 +103,7 @@ def test_usual_values_of_the_phases_of_a_day() -> None:
 
 def test_verdicts() -> None:
     before, now = cycles(1, 600), cycles(2, 600)
-    for kernel in (Episodes(0, 10, 100_000, {}), Departures(0, 10, 100_000)):
+    for kernel in (Episodes(0, 10, 100_000, {}), Departures(0, -6000, 10, 100_000)):
         verdicts = [row["verdict"] for row in kernel.of_unit(means(before, now)) if row["verdict"] is not None]
         assert verdicts[:3] == [CYCLIC] * 3
         assert verdicts[3] != CYCLIC
