@@ -187,7 +187,8 @@ class KernelFunctions:
         require_length("step", step)
         first = since - step * max(-(-(since - begin) // step), 2 * reach(WIDTHS[-1]))
         grid = Grid(Channels.of_fields(channels), first, step)
-        movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, sigmas)
+        states = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
+        movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, states, sigmas)
         within = first - hold, max(until, end)
         return listed(MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since)))
 

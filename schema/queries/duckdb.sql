@@ -98,7 +98,7 @@ CREATE MACRO unit_of(channel) AS regexp_replace(channel, '/[^/]*$', '');
 -- they do not know have no samples.
 CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 1 THEN 'judged'
-    WHEN 2 THEN 'judged though their reference has faults, which were left out'
+    WHEN 2 THEN 'judged without large changes in their reference, which may be faults or usual'
     WHEN 3 THEN 'not judged, no samples in the interval'
     WHEN 4 THEN 'not judged, too few samples in the reference'
     WHEN 5 THEN 'judged though most of their reference has no samples'

@@ -2,9 +2,10 @@
 --
 -- Means of 1, 4, 16 and 64 steps are compared with those before them. A channel has moved where that differs by more
 -- than it does by chance: the limit is set by the largest differences in the reference, which has the channel's noise,
--- trends and habits in it. Up to four faults in the reference are left out; what happened more often is usual. A single
--- outlier is no move, nor is what a change before the interval leaves in the means. A channel has another row where it
--- moves again later, at least three times as many limits.
+-- trends and habits in it. Up to four large changes in the reference are left out, as they may be faults; what happened
+-- more often is usual, and so is any change of what holds its values, such as a set point. A state moves, too, where it
+-- has a value that it never had in the reference. A single outlier is no move, nor is what a change before the interval
+-- leaves in the means. A channel has another row where it moves again later, at least three times as many limits.
 --
 -- usual is the mean just before the move, going on with the trend of the reference; moved_to is the mean from the move
 -- on, of as many steps as it was seen in, or as are left. Of a counter moved_to is its value, and usual what it would
@@ -12,7 +13,7 @@
 --
 -- moved_at is the time of a sample; place is its order: 1 is the first. times_limit says how far it went, in limits,
 -- never negative (direction has the sign): 1 is the limit; it is NULL where the channel was constant before, as nothing
--- can be measured by that.
+-- can be measured by that, and where a state is new, but no farther than others.
 --
 -- Parameters
 --   since         timestamptz  start of the search, shortly before the upset

@@ -6,7 +6,7 @@ Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -73,6 +73,7 @@ class Movers:
     reference: tuple[int, int]  # µs
     since: int  # µs
     false_alarms: float  # µs, of a channel: mean time between them
+    states: Collection[int] = ()  # channels whose values are not numbers: discrete ones
     sigmas: float = 0.0  # standard deviations of the reference, at least
 
     def compute(self, samples: Samples) -> Columns:
@@ -80,7 +81,7 @@ class Movers:
         good = self._continued(samples)
         means = self.grid.numbers(good)
         time = self.grid.since + means["number"] * self.grid.step
-        of_channel = {int(good.channel[rows.start]): good.time[rows] for rows in segments(good.channel)}
+        of_channel = {int(good.channel[rows.start]): good.part(rows) for rows in segments(good.channel)}
         rows = [
             row
             for bins in segments(means["channel_id"])
@@ -105,9 +106,9 @@ class Movers:
         return Samples(channel, time, value, np.zeros(len(channel), np.uint32))
 
     def _rows(
-        self, channel: int, time: Int64s, value: Float64s, samples: Int64s
+        self, channel: int, time: Int64s, value: Float64s, samples: Samples
     ) -> Iterator[tuple[int, int, int, float, float, float]]:
-        """Rows of MOVES. ``time``, ``value``: of buckets; ``samples``: times of the samples."""
+        """Rows of MOVES. ``time``, ``value``: of buckets."""
         first = int(np.searchsorted(time, self.since))
         usual_rows = slice(*np.searchsorted(time, self.reference).tolist())
         # Of a counter only the rate matters.
@@ -124,13 +125,29 @@ class Movers:
             if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
+        new = self._new_state(samples) if scales and channel in self.states else None
+        times_of_new = np.nan
         for move in _moves(scales, first):
             # A bucket without samples has the value before it: another one comes with the next sample.
-            at = int(samples[min(int(np.searchsorted(samples, time[move.at])), len(samples) - 1)])
+            at = int(samples.time[min(int(np.searchsorted(samples.time, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
             shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
             times = move.times if np.isfinite(move.times) else np.nan
-            yield channel, 0, at, move.usual + shift, move.value + shift, times
+            if new is not None and abs(at - samples.time[new]) <= self.grid.step:
+                times_of_new = times
+            else:
+                yield channel, 0, at, move.usual + shift, move.value + shift, times
+        if new is not None:
+            before, state = samples.value[new - 1 : new + 1].tolist()
+            yield channel, 0, int(samples.time[new]), before, state, times_of_new
+
+    def _new_state(self, samples: Samples) -> int | None:
+        """The first sample from since on with a value that a channel never had in the reference, or held into it."""
+        begin, end = np.searchsorted(samples.time, self.reference).tolist()
+        known = samples.value[max(begin - 1, 0) : end]
+        first = int(np.searchsorted(samples.time, self.since))
+        new = np.flatnonzero(~np.isin(samples.value[first:], known))
+        return first + int(new[0]) if len(new) else None
 
     def _scales(self, values: Float64s, reference: slice, floor: float) -> tuple[int, list[_Scale]]:
         """The verdict, and the deviations at each width that the reference suffices for."""

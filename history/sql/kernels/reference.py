@@ -3,7 +3,8 @@
 A limit is set by how rarely it may be exceeded by chance. The largest deviations of the blocks of a reference have
 heavy tails and autocorrelation in them already; an extreme value distribution, fitted by L-moments (Hosking, Wallis
 and Wood, Technometrics 27, 1985), goes on from them. Deviations in a few episodes that are unlike the rest are faults
-of the reference: they are counted and left out. What happens more often than that is the channel's habit.
+of the reference: they are counted and left out. What happens more often than that is the channel's habit, and so is
+each change of one that holds its values.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def usual(reference: Float64s, positions: float, width: int | None = None) -> Us
     beyond, faults = maxima > location + scale * blocks, 0
     if beyond.any() and beyond.mean() < _MAX_FAULTY_SHARE:
         faults = _episodes(reference[: len(maxima) * size].reshape(-1, size), beyond, 1 + -(-reach(width) // size))
-    if 0 < faults <= _MAX_FAULTS:
+    if 0 < faults <= _MAX_FAULTS and maxima[~beyond].max() > NO_SPREAD * maxima.max():
         maxima = maxima[~beyond]
     else:
         faults = 0

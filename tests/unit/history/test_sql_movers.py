@@ -23,10 +23,10 @@ def moves_of(
     """Channel, time and times of moves, and the verdicts. ``values``: of channels; one each µs."""
     samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
     every = [{**channel_fields(n, [], _UNTIL * step, kind=kind), "wraps_at": wraps_at} for n in range(len(values))]
-    grid = Grid(Channels.of_fields(every), 0, step)
-    computed = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, 20.0 * step * (_UNTIL - _SINCE)).compute(
-        columns(samples)
-    )
+    grid, false_alarms = Grid(Channels.of_fields(every), 0, step), 20.0 * step * (_UNTIL - _SINCE)
+    states = range(len(values)) if kind == "discrete" else ()
+    movers = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, false_alarms, states)
+    computed = movers.compute(columns(samples))
     rows = list(
         zip(computed["channel_id"].tolist(), computed["time"].tolist(), computed["times"].tolist(), strict=True)
     )
@@ -70,7 +70,7 @@ def test_move_before_the_interval_is_none_within_it(ago: int, lag: int) -> None:
     before = noise(1) + 30 * (1 - np.exp(-np.maximum(0, at - begin + 1) / lag))
     held = np.where(at < begin, 101.0, 108.0)
     assert moves_of(before, held)[0] == []
-    rows, _ = moves_of(before - 15 * (at >= 3900), held + 2 * (at >= 3900))
+    rows, _ = moves_of(before - 15 * (at >= 3900), held + 20 * (at >= 3900))
     assert [(channel, time) for channel, time, _ in rows] == [(0, 3900), (1, 3900)]
 
 
@@ -102,6 +102,23 @@ def test_faults_in_the_reference_are_left_out_and_said() -> None:
     rows, verdicts = moves_of(values)
     assert [(channel, time) for channel, time, _ in rows] == [(0, 3700)]
     assert verdicts == [FAULTY]
+
+
+@pytest.mark.parametrize("kind", ["analog", "discrete"])
+def test_change_as_in_the_reference_is_a_habit_of_what_holds_its_values(kind: str) -> None:
+    at = np.arange(_UNTIL)
+    recipe = np.where((at >= 900) & (at < 2700), 2.0, 1.0)
+    assert moves_of(np.where(at >= 3800, 2.0, recipe), kind=kind) == ([], [JUDGED])
+    [(_, time, times)], verdicts = moves_of(np.where(at >= 3800, 7.0, recipe), kind=kind)
+    assert (time, verdicts) == (3800, [JUDGED])
+    assert times > 4
+
+
+def test_state_that_the_reference_never_had_is_listed_however_near_it_is() -> None:
+    at = np.arange(_UNTIL)
+    mode = np.where((at >= 900) & (at < 2700), 8.0, 1.0)
+    rows, _ = moves_of(np.where(at >= 3801, 2.0, mode), np.where(at >= 3801, 8.0, mode), kind="discrete")
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3801)]
 
 
 def test_what_was_as_wild_before_does_not_move() -> None:

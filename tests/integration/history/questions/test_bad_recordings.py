@@ -116,7 +116,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "episodes": _UNLIKE,
         "what_changed": _UNLIKE,
         "stuck_sensors": "2 channels judged",
-        None: "1 channel judged though their reference has faults, which were left out: faulty/a",
+        None: "1 channel judged without large changes in their reference, which may be faults or usual: faulty/a",
     },
 }
 
