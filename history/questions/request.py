@@ -163,6 +163,8 @@ def _value(parameter: Parameter, values: Mapping[str, Any], sampling: timedelta)
     if parameter.name == "step" and (reference := values.get(REFERENCE)):  # of a short one, too, there are enough means
         length = min(length, 500 * (reference[1] - reference[0]) / _MEANS)
     length = max(_terms(parameter.automatic, sampling, length))
+    if parameter.name == "step" and sampling:  # else some means would have a sample more than others
+        length -= length % sampling
     return [since - length, since] if parameter.type == REFERENCE else length
 
 

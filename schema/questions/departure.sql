@@ -5,7 +5,8 @@
 -- that is far off along its components (T2) or off them (SPE, the squared prediction error) has departed. Centre and
 -- spread are robust; the components explain 90 % of the variance. Of what moves in cycles, of which the reference has
 -- five, the distance from what is usual at that point of a cycle counts. Cycles may be a quarter longer or shorter, and
--- have to have five means. What drifts all through the reference may go on as far, or back.
+-- have to have five means. Where the reference has pauses between them, what it does there is usual in a pause. What
+-- drifts all through the reference may go on as far, or back.
 --
 -- score is the larger one of both statistics at its peak, in limits, never negative: 1 is the limit. It is set by the
 -- reference, so that in usual operation a unit departs once in "alarm_every". departed_at is where the first mean

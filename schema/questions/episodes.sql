@@ -4,8 +4,9 @@
 -- operation the channels of a unit together have one episode in "alarm_every", by an extreme value distribution of the
 -- reference. Episodes of one direction that are closer than a 20th of the interval are one. What moves in cycles, of
 -- which the reference has five, is compared with what is usual at that point of a cycle instead of the median. Cycles
--- may be a quarter longer or shorter, and have to have five means. What drifts all through it may go on as far, or
--- back.
+-- may be a quarter longer or shorter, and have to have five means. Where the reference has pauses between them, what it
+-- does there is usual in a pause; what is beside one, and a part of a cycle at either end, is judged less or not. What
+-- drifts all through it may go on as far, or back.
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the

@@ -113,7 +113,7 @@ class Departures:
         nothing = {field.name: None for field in DEPARTURES} | {"unit": unit}
         course = usual_courses(reference, values)
         moves = course.verdicts != JUDGED
-        reference = np.where(moves, reference - course.before, reference)
+        reference = np.where(moves, reference - course.before, reference)[~course.left_out]
         values = np.where(moves, values - course.now, values)
         learned = _learned(reference)
         odd, verdict_on_parts = learned.unlike_parts(), UNLIKE

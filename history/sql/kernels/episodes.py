@@ -17,6 +17,7 @@ from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
+    CYCLIC,
     JUDGED,
     MIN_POSITIONS,
     MOSTLY_MISSING,
@@ -58,8 +59,10 @@ class Episodes:
         """Rows of EPISODES, by channel."""
         _, channels, before, now = means
         course = usual_courses(before, now)
+        away = before - course.before
+        away[np.ix_(course.left_out, course.verdicts == CYCLIC)] = np.nan
         for channel, deviations, values, expected, known in zip(
-            channels.tolist(), (before - course.before).T, now.T, course.now.T, course.verdicts.tolist(), strict=True
+            channels.tolist(), away.T, now.T, course.now.T, course.verdicts.tolist(), strict=True
         ):
             nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
             verdict = _verdict(deviations, values, expected)

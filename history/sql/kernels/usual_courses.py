@@ -35,6 +35,17 @@ class UsualCourses(NamedTuple):
     before: Float64s  # (buckets, channels)
     now: Float64s  # (buckets, channels)
     verdicts: NDArray[np.intp]  # (channels,) CYCLIC, DRIFTING or JUDGED
+    left_out: NDArray[np.bool_]  # (buckets,) of the reference: pauses between cycles
+
+
+class _Cycles(NamedTuple):
+    """Cycles, n of them, of which some are like the usual one, and pauses."""
+
+    edges: NDArray[np.intp]  # (n + 1,) where they begin, and where the last one ends
+    lengths: NDArray[np.intp]  # (n,)
+    alike: NDArray[np.bool_]  # (n,)
+    pauses: NDArray[np.bool_]  # (buckets,)
+    around: NDArray[np.bool_]  # (buckets,) pauses, the cycles beside them, and the parts of cycles at both ends
 
 
 def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
@@ -43,14 +54,15 @@ def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
     middle, spread = np.nanmedian(filled, axis=0), np.nanstd(filled, axis=0)
     filled = np.where(np.isnan(filled), middle, filled)
     usual, usual_now = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
-    verdicts = np.full(len(middle), JUDGED, np.intp)
+    verdicts, left_out = np.full(len(middle), JUDGED, np.intp), np.zeros(len(before), np.bool_)
     least = NO_SPREAD * np.abs(filled).max(axis=0)  # else nothing says what is far
     if (cyclic := _cyclic(filled, now, middle, spread)) is not None:
-        off = filled - cyclic[0]
+        off = filled - cyclic.before
         explained = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
         verdicts[explained & (np.ptp(off, axis=0) > least)] = CYCLIC
-        usual = np.where(verdicts == CYCLIC, cyclic[0], usual)
-        usual_now = np.where(verdicts == CYCLIC, cyclic[1], usual_now)
+        usual = np.where(verdicts == CYCLIC, cyclic.before, usual)
+        usual_now = np.where(verdicts == CYCLIC, cyclic.now, usual_now)
+        left_out = cyclic.left_out & (verdicts == CYCLIC).any()
     for column in np.flatnonzero(verdicts == JUDGED):
         known = before[~np.isnan(before[:, column]), column]
         if len(known) < MIN_POSITIONS or not drifts(known):
@@ -62,7 +74,7 @@ def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
             verdicts[column], usual[:, column] = DRIFTING, line
             far = abs(slope) * (0.5 + len(now) / len(before))
             usual_now[:, column] = np.fmax(np.fmin(now[:, column], at_middle + far), at_middle - far)
-    return UsualCourses(usual, usual_now, verdicts)
+    return UsualCourses(usual, usual_now, verdicts, left_out)
 
 
 def _places(n: int) -> Float64s:
@@ -70,8 +82,16 @@ def _places(n: int) -> Float64s:
     return (np.arange(n) + 0.5) / n - 0.5
 
 
-def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s) -> tuple[Float64s, Float64s] | None:
-    """Usual values within cycles, of a reference, each learnt from others, and of an interval; None: it has none."""
+class _Cyclic(NamedTuple):
+    """Usual values within cycles, of a reference, each learnt from others, and of an interval."""
+
+    before: Float64s  # (buckets, channels); in a pause the median of all pauses
+    now: Float64s  # (buckets, channels)
+    left_out: NDArray[np.bool_]  # (buckets,) of the reference: pauses, and what they may cut off
+
+
+def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s) -> _Cyclic | None:
+    """Usual values within cycles; None: the reference has none."""
     if len(before) < CYCLES * _SHORTEST:
         return None
 
@@ -83,18 +103,33 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
     swinging, period = _period(scaled)
     if not period or len(now) < 2 * period:  # else no cycle can be found in it
         return None
-    shape, begins = _usual_cycle(scaled[:, swinging], period)
-    if len(begins) <= CYCLES:
+    repeated, shape = _usual_cycle(scaled, swinging, period)
+    known = _cycles(scaled[:, repeated], shape)
+    if known.alike.sum() < CYCLES:
         return None
-    other = np.minimum(np.abs(np.diff(begins) - period), _most(period))
+    other = np.minimum(np.abs(known.lengths[known.alike] - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
-    cycles, usual = _stretched(before, begins, period), np.empty(before.shape)
-    cycle_of = np.searchsorted(begins, np.arange(len(before)), side="right") - 1
+    cycles, usual = _stretched(before, known, period), np.empty(before.shape)
+    cycle_of = np.searchsorted(known.edges, np.arange(len(before)), side="right") - 1
+    part_of = np.flatnonzero(known.alike) % PARTS
     for part in range(PARTS):
-        others = _course(before, cycles[np.arange(len(cycles)) % PARTS != part], begins, beside)
+        others = _course(before, cycles[part_of != part], known, beside)
         usual[cycle_of % PARTS == part] = others[cycle_of % PARTS == part]
-    begins_now = _begins(_likeness(in_spreads(now)[:, swinging], shape), period)
-    return usual, _course(now, cycles, begins_now, beside)
+    found = _cycles(in_spreads(now)[:, repeated], shape)
+    usual_now = _course(now, cycles, found, beside)
+    if not known.pauses.any():
+        return _Cyclic(usual, usual_now, known.pauses)
+    usual[known.pauses] = np.median(before[known.pauses], axis=0)
+    low, high = before[known.pauses].min(axis=0), before[known.pauses].max(axis=0)
+    paused = np.fmax(np.fmin(now, high), low)  # what was there in a pause is usual in one
+    nearer = found.around[:, None] & (np.abs(now - paused) < np.abs(now - usual_now))
+    usual_now = np.where(nearer, paused, usual_now)
+    unknown = np.ones(len(now), np.bool_)  # nothing says where these are in a cycle, or whether there is a pause
+    unknown[found.edges[0] + beside[0] : found.edges[-1] - beside[0]] = False
+    for edge in (np.flatnonzero(np.diff(found.pauses)) + 1).tolist():
+        unknown[max(edge - beside[0], 0) : edge + beside[0]] = True
+    usual_now = np.where(unknown[:, None] & ~np.isnan(now), now, usual_now)
+    return _Cyclic(usual, usual_now, known.around)
 
 
 def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:
@@ -117,14 +152,46 @@ def _first_peak(correlation: Float64s) -> int:
     return at
 
 
-def _usual_cycle(scaled: Float64s, period: int) -> tuple[Float64s, NDArray[np.intp]]:
-    """The usual cycle, (period, channels), and :func:`_begins`."""
-    shape = scaled[:period]
-    for _ in range(_ROUNDS):
-        begins = _begins(_likeness(scaled, shape), period)
-        if len(begins) > 1:
-            shape = np.median(_stretched(scaled, begins, period), axis=0)
-    return shape, begins
+def _usual_cycle(scaled: Float64s, swinging: NDArray[np.bool_], period: int) -> tuple[NDArray[np.bool_], Float64s]:
+    """Mask of the channels that do the same in each cycle, with those that swing, and what: (period, channels)."""
+    best, most = (swinging, scaled[:period]), 0
+    for first in np.linspace(0, len(scaled) - period, CYCLES).astype(int).tolist():  # one may be in a pause
+        repeated, shape = swinging, scaled[first : first + period]
+        for _ in range(_ROUNDS):
+            found = _cycles(scaled[:, repeated], shape[:, repeated])
+            if not found.alike.any():
+                break
+            cycles = _stretched(scaled, found, period)
+            shape = np.median(cycles, axis=0)
+            left = np.median(np.abs(cycles - shape), axis=(0, 1))
+            whole = np.median(np.abs(cycles - np.median(shape, axis=0)), axis=(0, 1))
+            repeated = swinging | (left < (1 - _EXPLAINED) * whole)
+        if found.alike.sum() > most:
+            best, most = (repeated, shape), int(found.alike.sum())
+        if 2 * most * period > len(scaled):
+            break
+    return best[0], best[1][:, best[0]]
+
+
+def _cycles(scaled: Float64s, shape: Float64s) -> _Cycles:
+    """Cycles in values: what is like the usual one, and what is between."""
+    period, likeness = len(shape), _likeness(scaled, shape)
+    edges = _begins(likeness, period)
+    begins, lengths = edges[:-1], np.diff(edges)
+    follows = np.abs(lengths - period) <= _most(period)
+    for cycle in np.flatnonzero(follows & (2 * (lengths - period) > _most(period))).tolist():
+        begin, n = int(begins[cycle]), int(lengths[cycle])
+        longer = scaled[(begin + (np.arange(period) + 0.5) / period * n).astype(np.intp)]
+        follows[cycle] = np.square(longer - shape).sum() < np.square(scaled[begin : begin + period] - shape).sum()
+    lengths = np.where(follows, lengths, np.minimum(lengths, period))
+    alike = likeness[begins] >= ALIKE
+    joined = follows[:-1] & alike[:-1] & alike[1:]  # a cycle and the next one
+    beside = ~(np.append(joined, True) & np.insert(joined, 0, True))
+    pauses, around = np.zeros(len(scaled), np.bool_), np.ones(len(scaled), np.bool_)
+    pauses[edges[0] : edges[-1]] = True
+    for begin, length, is_beside in zip(*(of[alike].tolist() for of in (begins, lengths, beside)), strict=True):
+        pauses[begin : begin + length], around[begin : begin + length] = False, is_beside
+    return _Cycles(edges, lengths, alike, pauses, around)
 
 
 def _likeness(scaled: Float64s, shape: Float64s) -> Float64s:
@@ -144,19 +211,20 @@ def _likeness(scaled: Float64s, shape: Float64s) -> Float64s:
 
 def _begins(likeness: Float64s, period: int) -> NDArray[np.intp]:
     """Where cycles begin, and where the last whole one ends. Where nothing is like a cycle, they go on as before."""
-    begins = [int(np.argmax(likeness[:period]))]
+    begins, most = [int(np.argmax(likeness[:period]))], _most(period)
     while True:
-        for other, least in ((_most(period), ALIKE / 2), (period // 2, ALIKE)):  # after a stop, it begins anywhere
-            first = begins[-1] + period - other
-            around = likeness[first : first + 2 * other + 1]
-            if len(around) <= other:
-                return np.array(begins, np.intp)  # the values end before the next one does
-            if around.max() >= least:
-                at = first + int(np.argmax(around))
-                break
-        else:
-            at = begins[-1] + period
-        if len(around) <= 2 * other and at == len(likeness) - 1:
+        at = begins[-1] + period
+        near = likeness[at - most : at + most + 1]
+        if len(near) <= most:
+            return np.array(begins, np.intp)  # the values end before the next one does
+        if likeness[begins[-1]] >= ALIKE and near.max() >= ALIKE / 2:
+            at += int(np.argmax(near)) - most
+            while at + 1 < len(likeness) and likeness[at + 1] > likeness[at]:
+                at += 1  # after a short pause, it begins later
+        elif len(alike := np.flatnonzero(likeness[at - period // 2 : at + period // 2 + 1] >= ALIKE)):
+            first = at - period // 2 + int(alike[0])  # after a pause, it begins anywhere
+            at = first + int(np.argmax(likeness[first : first + most + 1]))
+        if len(near) <= 2 * most and at == len(likeness) - 1:
             return np.array(begins, np.intp)  # perhaps the next one begins later
         begins.append(at)
 
@@ -166,24 +234,25 @@ def _most(period: int) -> int:
     return max(period // _OTHER_LENGTH, 1)
 
 
-def _stretched(values: Float64s, begins: NDArray[np.intp], period: int) -> Float64s:
-    """The whole cycles, each of the usual length: (cycles, period, channels)."""
+def _stretched(values: Float64s, of: _Cycles, period: int) -> Float64s:
+    """The cycles, each of the usual length: (cycles, period, channels)."""
     place = (np.arange(period) + 0.5) / period
-    return values[(begins[:-1, None] + np.diff(begins)[:, None] * place).astype(np.intp)]
+    return values[(of.edges[:-1][of.alike, None] + of.lengths[of.alike, None] * place).astype(np.intp)]
 
 
-def _course(values: Float64s, cycles: Float64s, begins: NDArray[np.intp], beside: tuple[int, int]) -> Float64s:
+def _course(values: Float64s, cycles: Float64s, of: _Cycles, beside: tuple[int, int]) -> Float64s:
     """Usual values at the places in cycles; at edges, which may be early or late, the nearest ones there.
 
-    ``values``: (buckets, channels); ``cycles``: usual ones, stretched; ``begins``: of the cycles of the values;
-    ``beside``: buckets by which edges may be off, in whole cycles, and in parts of one, whose length is not known.
+    ``values``: (buckets, channels); ``cycles``: usual ones, stretched; ``of``: those of the values; ``beside``: buckets
+    by which edges may be off, in whole cycles, and in parts of one, whose length is not known.
     """
     period, shape = cycles.shape[1], np.median(cycles, axis=0)
-    place, is_whole = (np.arange(len(values)) - begins[0]) % period, np.zeros(len(values), np.bool_)
-    for begin, end in pairwise([*begins.tolist(), len(values)]):
+    place, is_whole = (np.arange(len(values)) - of.edges[0]) % period, np.zeros(len(values), np.bool_)
+    spans = pairwise([*of.edges.tolist(), len(values)])
+    for (begin, end), length in zip(spans, [*of.lengths.tolist(), 0], strict=True):
         place[begin:end] = np.arange(end - begin) % period
-        if end < len(values) and abs(end - begin - period) <= _most(period):
-            place[begin:end], is_whole[begin:end] = (np.arange(end - begin) + 0.5) / (end - begin) * period, True
+        if begin + length == end < len(values):
+            place[begin:end], is_whole[begin:end] = (np.arange(length) + 0.5) / length * period, True
     usual: Float64s = shape[place]
     steep = _EDGE * np.median(np.abs(cycles - shape), axis=(0, 1))
     for most, rows in zip(beside, (is_whole, ~is_whole), strict=True):

@@ -171,3 +171,50 @@ def test_what_drifts_goes_on_as_far() -> None:
     assert departures(before, now)[0]["channels"][0] == 11
     perfect = np.linspace(0, 1, 120)[:, None]
     assert usual_courses(perfect, perfect).verdicts.tolist() == [JUDGED], "nothing says what is far from a line"
+
+
+def with_pauses(seed: int, n: int, other_length: int = 0) -> Float64s:
+    """Buckets of a press that stops a few times for up to four cycles, between two of them."""
+    random = np.random.default_rng(1000 + seed)
+    parts, at_rest = list[Float64s](), np.array([5.0, 0.0, 0.0, 45.0])
+    while sum(map(len, parts)) < n:
+        for _ in range(int(random.integers(4, 12))):
+            length = PERIOD + int(random.integers(-other_length, other_length + 1))
+            parts.append(press((np.arange(length) + 0.5) / length))
+        parts.append(np.tile(at_rest, (int(random.integers(10, 4 * PERIOD)), 1)))
+    return np.concatenate(parts)[:n] + random.normal(0, _NOISE, (n, 4))
+
+
+@pytest.mark.parametrize("other_length", [0, 2])
+def test_pauses_are_as_usual_as_in_the_reference(other_length: int) -> None:
+    pairs = [(with_pauses(seed, 1200, other_length), with_pauses(100 + seed, 1200, other_length)) for seed in range(20)]
+    assert all((usual_courses(*pair).verdicts[:3] == CYCLIC).all() for pair in pairs)
+    assert sum(bool(episodes(*pair)) for pair in pairs) <= 3
+    assert sum(bool(departures(*pair)) for pair in pairs) <= 3
+
+
+@pytest.mark.parametrize("other_length", [0, 2])
+def test_a_fault_in_cycles_between_pauses(other_length: int) -> None:
+    before, now = with_pauses(6, 1200, other_length), with_pauses(7, 1200, other_length)
+    high = np.flatnonzero(now[:, 1] > 10.5)  # the flow is at its top, which is beyond all that it does in a pause
+    now[high[(high > 400) & (high < 800)], 1] -= 1.5
+    rows = episodes(before, now)
+    assert {row["channel_id"] for row in rows} == {11}
+    assert all(4000 <= row["from_time"] <= row["to_time"] <= 8010 for row in rows)
+    assert departures(before, now)[0]["channels"][0] == 11
+
+
+def test_a_pause_is_an_episode_where_the_reference_has_none() -> None:
+    before, now = cycles(1, 800), cycles(2, 800)
+    now[400:600] = np.array([5.0, 0.0, 0.0, 45.0]) + np.random.default_rng(3).normal(0, _NOISE, (200, 4))
+    rows = episodes(before, now)
+    assert {10, 11} <= {row["channel_id"] for row in rows}
+    assert all(row["from_time"] >= 3600 and (row["to_time"] or 8000) <= 6800 for row in rows)
+    assert departures(before, now)
+
+
+def test_a_pause_of_other_values_is_an_episode() -> None:
+    before, now = with_pauses(1, 1200), with_pauses(2, 1200)
+    at_rest = np.flatnonzero(now[:, 0] < 50)
+    now[at_rest[len(at_rest) // 2 :], 0] += 30.0
+    assert 10 in {row["channel_id"] for row in episodes(before, now)}
