@@ -59,5 +59,5 @@ def uncollected() -> Iterator[None]:
 def require_analysis(feature: str, library: str) -> None:
     """Raise OperationError if a library of requirements-analysis.lock is not installed, without importing it."""
     if importlib.util.find_spec(library) is None:
-        install = ".venv/bin/python -m pip install --require-hashes -r requirements-analysis.lock"
+        install = ".venv/bin/python -m pip install --no-warn-conflicts --require-hashes -r requirements-analysis.lock"
         raise OperationError(f"{feature} needs {library}, which is not installed: {install}")
