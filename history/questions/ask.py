@@ -157,9 +157,8 @@ def answer(
         options = {**options, "times": ",".join(time.isoformat() for time in times)}
     else:
         since, until = time_range.interval(now)
-    if ".." in (reference := options.get("reference", "")):
-        bounds = (parse_time("--reference", text.strip(), now).isoformat() for text in reference.split("..", 1))
-        options = {**options, "reference": "..".join(bounds)}
+    if "reference" in options:
+        options = {**options, "reference": _reference(options["reference"], until - since, now)}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     archives = None
     if plants is not None:
@@ -187,6 +186,19 @@ def answer(
                 else:
                     lines.append("not drawn: no row names a channel that has a curve")
             return table, "\n".join(filter(None, lines))
+
+
+def _reference(text: str, length: timedelta, now: datetime) -> str:
+    """Bounds of a reference in ISO 8601, of which one that has only a begin is as long as the interval; else a time
+    before the interval, as it is. Raises OperationError."""
+    begin_text, is_interval, end_text = text.partition("..")
+    if is_interval:
+        begin, end = (parse_time("--reference", one.strip(), now) for one in (begin_text, end_text))
+    elif (moment := _iso_time(text)) is not None:
+        begin, end = moment, moment + length
+    else:
+        return text
+    return f"{begin.isoformat()}..{end.isoformat()}"
 
 
 def _title(question: Question, request: Request) -> str:
@@ -236,7 +248,19 @@ def describe(question: Question) -> str:
     option_names = "On the command line: since is --from, until is --to, channels is --channel. Further options: " + (
         ", ".join(extra_options) or "none"
     )
-    return f"{question.header}\n{option_names}"
+    lines = [question.header, option_names]
+    if any(", " in parameter.automatic for parameter in question.parameters):
+        lines.append("Where several durations stand behind NULL, it is the longest of them.")
+    return "\n".join(lines)
+
+
+def _iso_time(text: str) -> datetime | None:
+    """Time (UTC) of a text in ISO 8601; None: it is none."""
+    try:
+        moment: datetime = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def parse_time(option: str, text: str, now: datetime) -> datetime:
@@ -246,11 +270,8 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
     """
     if text == "now" or _ZERO_DURATION.fullmatch(text):
         return now
-    try:
-        moment: datetime = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        pass
+    if (moment := _iso_time(text)) is not None:
+        return moment
     try:
         return now - parse_duration(option, text)
     except OperationError:

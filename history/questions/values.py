@@ -26,7 +26,8 @@ _OTHER_KINDS = {
     "timestamptz": "a time such as 2026-03-09T10:00:00Z, from 1900 to 2199",
     "text": "a text",
     CHANNEL: "the name of one channel",
-    REFERENCE: "FROM..TO with FROM before TO, or a time before --from of 1 us to 100 years",
+    REFERENCE: "FROM..TO with FROM before TO, or FROM alone, for as long as the interval; "
+    "or a time before --from of 1 us to 100 years",
 }
 
 

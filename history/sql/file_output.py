@@ -1,11 +1,13 @@
-"""Answers of ``plantlog sql`` as files: Parquet, Arrow or CSV, by the ending of the name."""
+"""Answers of ``plantlog sql`` and ``ask`` as files: Parquet, Arrow or CSV, by the ending of the name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import duckdb
 from duckdb import ExpectedResultType, StatementType
 from rich.console import Console
 from rich.filesize import decimal
@@ -51,12 +53,31 @@ def write(session: Session, query: str, file: Path, partial: Path, console: Cons
             pass
     with _progress(file, partial, console):
         text = last.query.strip().rstrip(";")
-        if options := _FORMATS[file.suffix]:
-            copy = f"COPY (\n{text}\n) TO '{partial}' ({options}, USE_TMP_FILE false)"
+        if copy := _copy(text, file, partial):
             with session.rows(copy) as (_, rows):
                 [(n,)] = rows
             return int(n)
         return session.write_arrow(text, partial)
+
+
+def write_table(table: Any, file: Path, partial: Path) -> None:
+    """Write a table of Arrow to ``partial``, times in UTC."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("answer", table)
+        if copy := _copy("FROM answer", file, partial):
+            connection.execute(copy)
+            return
+    import pyarrow as pa  # noqa: PLC0415 (a start is quicker without it)
+
+    with pa.OSFile(str(partial), "wb") as stream, pa.ipc.new_file(stream, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _copy(query: str, file: Path, partial: Path) -> str | None:
+    """SQL that writes the rows of a query; None: DuckDB has no such format."""
+    options = _FORMATS[file.suffix]
+    return f"COPY (\n{query}\n) TO '{partial}' ({options}, USE_TMP_FILE false)" if options else None
 
 
 @contextmanager

@@ -15,6 +15,10 @@ PASS_THROUGH: dict[str, Any] = {
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV, with all rows.")]
 Limit = Annotated[int, typer.Option(min=0, help="Maximum number of rows of a table. 0: all.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the rows to a file: .parquet, .arrow or .csv. Only for engineers."),
+]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory that a query may use, such as 500MB or 2GB.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU cores that a query may use.")]
 Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")]

@@ -14,12 +14,13 @@ from core.formatting import count
 from core.imports import quick_imports
 from core.paths import State
 from core.terminal import Console
-from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, PlantNames, PlantsFile, Threads, Timeout
+from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Output, PlantNames, PlantsFile, Threads, Timeout
 
 if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
 
 _MAX_ITEMS = 3  # of a list in a table
+_ONE_FORM = "--output cannot be combined with --csv and --json"
 _MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
 
 
@@ -54,6 +55,7 @@ def ask(
             metavar="FILE", help="Draw the channels of the rows, too: .png or .svg; needs requirements-analysis.lock."
         ),
     ] = None,
+    output: Output = None,
     limit: Limit = 40,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
@@ -61,7 +63,10 @@ def ask(
     threads: Threads = _THREADS,
     timeout: Timeout = _TIMEOUT,
 ) -> None:
-    """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
+    """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions.
+
+    Questions that compare have --reference FROM..TO, or a time before the interval.
+    """
     with quick_imports():
         from core.process.scheduling import lower_priority
         from history.questions import ask as questions
@@ -74,25 +79,35 @@ def ask(
         typer.echo(questions.describe(question))
         return
     with quick_imports():
-        from history.sql import output
+        from history.sql import file_output
+        from history.sql import output as printed
 
     lower_priority()  # ingest goes first
+    if output is not None and (as_csv or as_json):
+        raise OperationError(_ONE_FORM)
     time_range = questions.TimeRange(since, until, at, around)
     limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
     of_plants = questions.chosen_plants(plants, plant or [])
-    table, note = questions.answer(
-        State.current(), question, time_range, channel or [], options, installation, limits, plot, of_plants
-    )
-    answer = output.Answer.of_table(table, note)
-    if (as_json or as_csv) and note:
+    with ExitStack() as stack:
+        partial = None if output is None else stack.enter_context(file_output.begun(output))
+        table, note = questions.answer(
+            State.current(), question, time_range, channel or [], options, installation, limits, plot, of_plants
+        )
+        if output is not None and partial is not None:
+            file_output.write_table(table, output, partial)
+    if (as_json or as_csv or output is not None) and note:
         typer.echo(note, err=True)
+    if output is not None:
+        typer.echo(f"{output}: {count(table.num_rows, 'row')}")
+        return
+    answer = printed.Answer.of_table(table, note)
     if as_json:
-        output.write_json(answer)
+        printed.write_json(answer)
     elif as_csv:
-        output.write_csv(answer)
+        printed.write_csv(answer)
     else:
-        output.show(answer, limit, Console(), question.summary_columns, _MAX_ITEMS)
+        printed.show(answer, limit, Console(), question.summary_columns, _MAX_ITEMS)
 
 
 def _list_questions(console: Console) -> None:
@@ -132,10 +147,7 @@ def sql(
             help="Make a file of yours, CSV or Parquet, a table. Only for engineers. Can be repeated.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the rows to a file: .parquet, .arrow or .csv. Only for engineers."),
-    ] = None,
+    output: Output = None,
     time_zone: Annotated[
         str, typer.Option(metavar="ZONE", help="Zone of times that are shown, and without an offset: Europe/Berlin.")
     ] = "UTC",
@@ -167,7 +179,7 @@ def sql(
     state = State.current()
     files = parse(table) if table else {}
     if output is not None and (as_csv or as_json):
-        raise OperationError("--output cannot be combined with --csv and --json")
+        raise OperationError(_ONE_FORM)
     rows = None
     with ExitStack() as stack:
         partial = None if output is None else stack.enter_context(file_output.begun(output))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.errors import OperationError
@@ -141,6 +142,7 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
         ("5m..10m", "legal: FROM..TO with FROM before TO"),
         ("yesterday..today", "--reference: found 'yesterday'; legal: a time such as"),
         ("2100-01-01..2100-01-02", "legal: an interval of the past"),
+        ("2026-03-09T10:55Z", "it overlaps the interval from --from to --to"),
     ],
 )
 @pytest.mark.parametrize(
@@ -150,6 +152,32 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
 def test_bad_reference_is_an_error(state: Path, question: str, reference: str, message: str) -> None:
     failed = run(state, question, "--from", FROM, "--to", TO, "--reference", reference)
     assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+def test_reference_without_an_end_is_as_long_as_the_interval(state: Path) -> None:
+    question = ("what_changed", "--from", FROM, "--to", TO, "--reference", at(1200).isoformat())
+    shown = run(state, *question)
+    assert "reference: 10 min (2026-03-09 10:20:00Z to 2026-03-09 10:30:00Z)" in shown.out, shown.err
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_rows_are_written_to_a_file(state: Path, ending: str) -> None:
+    file = state / f"rows.{ending}"
+    question = ("stuck_sensors", "--from", FROM, "--to", TO)
+    rows = json.loads(run(state, *question, "--json").out)
+    done = run(state, *question, "--output", str(file))
+    assert done.out == f"{file}: 1 row\n", done.err
+    assert "2 channels judged" in done.err
+    if ending == "csv":
+        [written] = csv.DictReader(io.StringIO(file.read_text()))
+        assert (written["channel"], written["stuck_from"][:19]) == ("unit/x_1", "2026-03-09 11:05:00")
+        return
+    table = pq.read_table(file) if ending == "parquet" else pa.ipc.open_file(file).read_all()
+    assert table.column_names == list(rows[0])
+    assert table["stuck_from"].type == pa.timestamp("us", "UTC")
+    assert [(row["channel"], row["stuck_from"].isoformat()) for row in table.to_pylist()] == [
+        (row["channel"], row["stuck_from"]) for row in rows
+    ]
 
 
 def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None:
@@ -212,6 +240,10 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
     described = run(tmp_path, "first_mover", "--describe").out
     assert "--step, --reference, --false-alarms, --sigmas" in described
     assert "CREATE" not in described
+    longest = "Where several durations stand behind NULL, it is the longest of them."
+    assert longest in described
+    assert longest not in run(tmp_path, "interpolated", "--describe").out
+    assert "--reference" in run(tmp_path, "--help").out
 
 
 @pytest.mark.parametrize(
@@ -223,6 +255,11 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
         (("timeline", "--at", "noon"), "--at: found 'noon'; legal: a time such as"),
         (("timeline", "--at", "now", "--around", "5"), "--around: found '5'; legal: a duration"),
         (("timeline", "--from", TO, "--to", FROM), "is not before --to"),
+        (
+            ("timeline", "--from", "1h", "--output", "a.csv", "--csv"),
+            "--output cannot be combined with --csv and --json",
+        ),
+        (("timeline", "--from", "1h", "--output", "a.txt"), "--output: found 'a.txt'; legal: a name that ends with"),
         (
             ("timeline", "--from", "1h", "-c", "unit/*", "-c", "nix*"),
             "--channel: no channel matches nix* (* matches any text)",
