@@ -25,6 +25,7 @@ from history.sql.kernels.reference import (
     NO_SAMPLES,
     SHORT_REFERENCE,
     deviations,
+    is_held,
     last_place,
     reach,
     settled,
@@ -114,7 +115,8 @@ class Excursions:
             _Scale(0, 1, distance, spikes[before], time[inside], spikes[inside], 0, value, 0.0),
             *self._of_means(time, value, distance),
         ]
-        limits = [usual(scale.reference, self._positions(scale.every), scale.width) for scale in scales]
+        held = is_held(value[before])
+        limits = [usual(scale.reference, self._positions(scale.every), scale.width, held=held) for scale in scales]
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
         floor = smallest(float(value[before].mean()), self.spans.get(channel))
         far = [_far(scale, limit, floor) for scale, (limit, _) in zip(scales, limits, strict=True)]

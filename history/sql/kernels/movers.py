@@ -29,6 +29,7 @@ from history.sql.kernels.reference import (
     SHORT_REFERENCE,
     WIDTHS,
     deviations,
+    is_held,
     last_place,
     place,
     reach,
@@ -151,7 +152,8 @@ class Movers:
 
     def _scales(self, values: Float64s, reference: slice, floor: float) -> tuple[int, list[_Scale]]:
         """The verdict, and the deviations at each width that the reference suffices for."""
-        smooth, verdict, scales = smoothed(values), JUDGED, list[_Scale]()
+        smooth, held = smoothed(values), is_held(values[reference])
+        verdict, scales = JUDGED, list[_Scale]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
             off = deviations(values, width) if single else smooth_deviations(smooth, width)
             before = off[reference.start + reach(width) - width : reference.stop - width + 1]
@@ -159,7 +161,7 @@ class Movers:
             if len(before) < MIN_POSITIONS:
                 continue
             middle = float(np.median(before))
-            limit, faults = usual(before - middle, _TESTS * self.false_alarms / self.grid.step, width)
+            limit, faults = usual(before - middle, _TESTS * self.false_alarms / self.grid.step, width, held=held)
             verdict = FAULTY if faults else verdict
             limit = max(limit, self.sigmas * float(before.std()))
             size = np.fmax(np.abs(off - middle), 0.0)  # NaN is not far

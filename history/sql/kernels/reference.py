@@ -33,6 +33,7 @@ _UNLIKE = 4.0  # times what is usual: a part whose deviations are so large
 _BLOCKS = 40
 _REACHES = 15  # a reference is at least so many times as long as what one comparison takes
 _MAX_FAULTS = 4  # of a reference: what happens more often is usual
+_FEW_CHANGES = 4 * _MAX_FAULTS  # there and back, each of them within a mean or at its edge
 _MAX_FAULTY_SHARE = 0.5  # of the blocks of a reference
 _LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but may be usual
 _NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential tail; that of normal ones is 2
@@ -142,11 +143,17 @@ def settled(size: Float64s, far: NDArray[np.bool_], width: int, first: int) -> i
     return end if end == first else end + int(quiet[0]) if len(quiet) else len(far)
 
 
-def usual(reference: Float64s, positions: float, width: int | None = None) -> Usual:
+def is_held(values: Float64s) -> bool:
+    """Return whether a channel holds its values in a reference, as a set point does: between a few changes."""
+    return bool((values[1:] != values[:-1]).sum() <= _FEW_CHANGES)
+
+
+def usual(reference: Float64s, positions: float, width: int | None = None, *, held: bool = False) -> Usual:
     """Limit of deviations that is exceeded once in so many positions.
 
     ``reference``: deviations at regular positions, in the order of time; ``width``: of :func:`deviations`, so that
-    faults are left out of lasting ones, which have to be of :func:`smooth_deviations`; None: nothing is left out.
+    faults are left out of lasting ones, which have to be of :func:`smooth_deviations`; None: nothing is left out, nor
+    of values that are ``held``.
     """
     n = len(reference)
     if n < MIN_POSITIONS or (width is not None and width > 1 and n < _REACHES * reach(width)):
@@ -161,7 +168,7 @@ def usual(reference: Float64s, positions: float, width: int | None = None) -> Us
     beyond, faults = maxima > location + scale * blocks, 0
     if beyond.any() and beyond.mean() < _MAX_FAULTY_SHARE:
         faults = _episodes(reference[: len(maxima) * size].reshape(-1, size), beyond, 1 + -(-reach(width) // size))
-    if 0 < faults <= _MAX_FAULTS and maxima[~beyond].max() > NO_SPREAD * maxima.max():
+    if 0 < faults <= _MAX_FAULTS and not held:
         maxima = maxima[~beyond]
     else:
         faults = 0

@@ -114,6 +114,15 @@ def test_change_as_in_the_reference_is_a_habit_of_what_holds_its_values(kind: st
     assert times > 4
 
 
+def test_fault_of_what_is_rounded_is_no_habit() -> None:
+    """Its noise is a value that toggles now and then; medians of three don't."""
+    at = np.arange(_UNTIL)
+    fault = ((at >= 900) & (at < 1200)) | (at >= 3700)
+    rows, verdicts = moves_of(np.round(50 + (noise(1) - 50) / 6) - 10.0 * fault)
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3700)]
+    assert verdicts == [FAULTY]
+
+
 def test_state_that_the_reference_never_had_is_listed_however_near_it_is() -> None:
     at = np.arange(_UNTIL)
     mode = np.where((at >= 900) & (at < 2700), 8.0, 1.0)
