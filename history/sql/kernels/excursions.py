@@ -28,6 +28,7 @@ from history.sql.kernels.reference import (
     is_held,
     last_place,
     reach,
+    rounding,
     settled,
     smallest,
     smooth_deviations,
@@ -118,8 +119,9 @@ class Excursions:
         held = is_held(value[before])
         limits = [usual(scale.reference, self._positions(scale.every), scale.width, held=held) for scale in scales]
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
-        floor = smallest(float(value[before].mean()), self.spans.get(channel))
-        far = [_far(scale, limit, floor) for scale, (limit, _) in zip(scales, limits, strict=True)]
+        floor, step = smallest(float(value[before].mean()), self.spans.get(channel)), rounding(value[before])
+        steps = [step if scale.number else 2 * step for scale in scales]  # rounding makes spikes of two of its steps
+        far = [_far(scale, max(limit, of), floor) for scale, (limit, _), of in zip(scales, limits, steps, strict=True)]
         verdict = max(verdicts, default=SHORT_REFERENCE)
         if verdicts and self.channels.known_share(channel, time[before], self.reference) < 1 / 2:
             verdict = MOSTLY_MISSING

@@ -33,6 +33,7 @@ from history.sql.kernels.reference import (
     last_place,
     place,
     reach,
+    rounding,
     settled,
     smallest,
     smooth_deviations,
@@ -121,8 +122,11 @@ class Movers:
             verdict = SHORT_REFERENCE
         else:
             mean = float(value[usual_rows].mean())
-            verdict, scales = self._scales(course, usual_rows, smallest(mean, self.spans.get(channel)))
             begin, end = self.reference
+            is_number = channel not in self.states and not self.grid.channels.is_counter(channel)
+            of_reference = samples.value[slice(*np.searchsorted(samples.time, self.reference).tolist())]
+            step = rounding(of_reference) if is_number else 0.0
+            verdict, scales = self._scales(course, usual_rows, smallest(mean, self.spans.get(channel)), step)
             if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
@@ -150,8 +154,8 @@ class Movers:
         new = np.flatnonzero(~np.isin(samples.value[first:], known))
         return first + int(new[0]) if len(new) else None
 
-    def _scales(self, values: Float64s, reference: slice, floor: float) -> tuple[int, list[_Scale]]:
-        """The verdict, and the deviations at each width that the reference suffices for."""
+    def _scales(self, values: Float64s, reference: slice, floor: float, step: float) -> tuple[int, list[_Scale]]:
+        """The verdict, and the deviations at each width that the reference suffices for. ``step``: of rounding."""
         smooth, held = smoothed(values), is_held(values[reference])
         verdict, scales = JUDGED, list[_Scale]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
@@ -163,7 +167,7 @@ class Movers:
             middle = float(np.median(before))
             limit, faults = usual(before - middle, _TESTS * self.false_alarms / self.grid.step, width, held=held)
             verdict = FAULTY if faults else verdict
-            limit = max(limit, self.sigmas * float(before.std()))
+            limit = max(limit, self.sigmas * float(before.std()), 2 * step if single else step)
             size = np.fmax(np.abs(off - middle), 0.0)  # NaN is not far
             course = values if single else smooth[:-1]  # as smooth_deviations()
             scales.append(_Scale(width, single, course, middle, size, limit, floor))

@@ -34,6 +34,9 @@ _BLOCKS = 40
 _REACHES = 15  # a reference is at least so many times as long as what one comparison takes
 _MAX_FAULTS = 4  # of a reference: what happens more often is usual
 _FEW_CHANGES = 4 * _MAX_FAULTS  # there and back, each of them within a mean or at its edge
+_OFF_GRID = 0.05  # of a step of rounded values
+_NO_EQUALS = 0.05  # share of values that equal the one before, where only changes are reported
+_STATES = 2.5  # steps between the values of what may be a state
 _MAX_FAULTY_SHARE = 0.5  # of the blocks of a reference
 _LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but may be usual
 _NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential tail; that of normal ones is 2
@@ -73,6 +76,22 @@ def widest(n: int, width: int) -> int:
 def smallest(mean: float, span: float | None) -> float:
     """Size of deviations that count at least: a thousandth of the range, without one of the mean."""
     return max((abs(mean) if span is None else span) * 1e-3, 1e-9)
+
+
+def rounding(values: Float64s) -> float:
+    """Step to which the values of samples are rounded where that hides their noise, a bit more; 0: it does not.
+
+    Most of them equal the one before, or where only changes are reported none does; most changes are of one step.
+    """
+    changes = np.abs(np.diff(values))
+    equal = 1 - np.count_nonzero(changes) / max(len(changes), 1)
+    changes = changes[changes > 0]
+    if len(changes) <= _FEW_CHANGES or _NO_EQUALS < equal < 1 / 2:
+        return 0.0
+    step = float(changes.min())
+    off_grid = np.abs(changes / step - np.round(changes / step)).max()
+    is_rounded = off_grid < _OFF_GRID and np.median(changes) < 1.5 * step and np.ptp(values) > _STATES * step
+    return step * (1 + _OFF_GRID) if is_rounded else 0.0
 
 
 def smoothed(values: Float64s) -> Float64s:

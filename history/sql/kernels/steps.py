@@ -15,7 +15,7 @@ from core.counters import wraps
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, good_samples, good_values, joined
-from history.sql.kernels.reference import usual
+from history.sql.kernels.reference import rounding, usual
 
 STEPS = pa.struct(
     [
@@ -76,7 +76,7 @@ class Steps:
         if not len(steps):
             return np.inf
         distance = float(time[rows][-1] - time[rows][0]) / len(steps)
-        return usual(steps, self.false_alarms / max(distance, 1.0)).limit
+        return max(usual(steps, self.false_alarms / max(distance, 1.0)).limit, 2 * rounding(value[rows]))
 
 
 DECREASES = pa.struct(

@@ -112,6 +112,20 @@ def test_faults_in_the_reference_are_left_out_and_said() -> None:
     assert abs(min(time for _, scale, time, *_ in rows if scale == 2) - 3900) <= 6
 
 
+@pytest.mark.parametrize("changes_only", [False, True])
+def test_spike_of_two_steps_of_rounding_is_none(changes_only: bool) -> None:
+    """Where one is usual; of three it is one."""
+    random, spiked = np.random.default_rng(1), list[Float64s]()
+    values = np.cumsum(random.normal(0, 0.1, _UNTIL)) + random.normal(0, 0.2, _UNTIL)
+    if changes_only:
+        values = np.cumsum(random.choice([-1.0, 1.0], _UNTIL))
+    for steps in (2, 3):
+        spiked.append(np.round(values))
+        spiked[-1][4000] = max(spiked[-1][[3999, 4001]]) + steps
+    fast = [(channel, time) for channel, scale, time, *_ in excursions(*(9 + of / 10 for of in spiked))[0] if not scale]
+    assert fast == [(1, 4000)]
+
+
 def test_constant_channel_has_no_score() -> None:
     rows, verdicts = excursions(np.full(_UNTIL, 7.0), np.where(_AT == 4000, 46.0, 40.0))
     assert {row[0] for row in rows} == {1}
