@@ -1,9 +1,9 @@
 -- compare: where a run of a plant differs from an earlier one, as two start-ups, aligned at their starts
 --
--- Means at the same time after both starts are compared, or with "warp" at those times, up to so much apart, at which
--- the channels of the unit together differ least: a phase that takes longer is no difference then. A difference counts
--- in three means or more, if it is more than 8 robust spreads of the steps between means, and more than a 20th of what
--- the channel does in the runs.
+-- Means are compared at those times after both starts, up to "warp" apart, at which the channels of the unit together
+-- differ least: a phase that takes longer is no difference, but with a warp of 0 s it is. A difference counts in three
+-- means or more, if it is more than 8 robust spreads of the steps between means, and more than a 20th of what the
+-- channel does in the runs. The largest one comes first.
 --
 -- from_time is where the first mean begins that differs, to_time where the last one ends (NULL: it lasts until the
 -- end); seconds_after_start is from_time after since, never negative. score is the largest difference in limits, never
@@ -17,15 +17,21 @@
 --   channels   text[]       names or patterns [NULL: all analog ones]
 --   reference  reference    the earlier run: FROM..TO, or a time before [NULL: as long as the interval]
 --   step       interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
---   warp       interval     how far the runs may be out of step [0 s]
+--   warp       interval     how far the runs may be out of step, at most 500 means [NULL: a 10th of the interval]
 -- Legal: step a 1000000th..interval, warp 0 s..interval
 -- Shown first: channel, from_time, to_time, score, value, other_value, unit
 -- Reads from: reference
 -- Judges: analog channels
 -- Portions: unit
--- Cost: one pass over both runs; with warp, 10 µs per mean of a unit and 100 steps of warp.
+-- Cost: one pass over both runs, then 10 µs per mean of a unit and 100 steps of warp.
 -- Example: plantlog ask compare --from 2026-03-09T10Z --to 2026-03-09T11Z --reference 2026-03-08T10Z..2026-03-08T11Z
 WITH
+earlier AS (
+    -- With what comes after it, as far as it may be out of step: not with the run itself.
+    SELECT reference[1] AS begins,
+           CASE WHEN reference[2] <= since THEN least(reference[2] + warp, since)
+                WHEN reference[2] > since THEN reference[2] + warp END AS ends
+),
 analog AS (
     SELECT g.channel_id, g.name, g.fields, dense_rank() OVER (ORDER BY c.unit_path)::INT AS number
     FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2] + warp)) AS g
@@ -33,11 +39,12 @@ analog AS (
     WHERE g.kind = 'analog'
 ),
 differences AS (
-    SELECT unnest(differences_of(a.fields, a.numbers, [epoch_us(reference[1]), epoch_us(reference[2] + warp)],
-                                 epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(warp)), recursive := true)
+    SELECT unnest(differences_of(a.fields, a.numbers, [epoch_us(e.begins), epoch_us(e.ends)], epoch_us(since),
+                                 epoch_us(until), epoch_us(step), epoch_us(warp)), recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
           FROM analog AS g
           HAVING count(*) > 0) AS a
+    CROSS JOIN earlier AS e
 )
 SELECT c.name AS channel, d.from_time, d.to_time,
        (epoch_us(d.from_time) - epoch_us(since)) / 1e6 AS seconds_after_start, d.score, d.peak_time AS "at", d.value,
@@ -50,4 +57,4 @@ JOIN analog AS c ON c.channel_id = d.channel_id;
 SELECT * EXCLUDE (verdict)
 FROM portion_rows
 WHERE verdict IS NULL
-ORDER BY from_time, round(score, 6) DESC, channel;
+ORDER BY round(score, 6) DESC, from_time, channel;
