@@ -2,7 +2,8 @@
 
 What a row says is known by the kinds of its columns: ``channel``, ``channels`` and ``partners`` are names (else it is
 about all of them); two times behind each other, of which the second one is an end, are an interval; other times are
-moments; ``value`` at ``time`` is a point, where it is one of the channel's, and no sum or count.
+moments; ``value`` at ``time`` is a point, where it is one of the channel's, and no sum or count; where there is
+``other_at``, both runs are laid over each other, from their starts on.
 
 What is drawn of each channel is a :class:`Chart`; here matplotlib draws it, in the viewer the browser does.
 """
@@ -17,7 +18,7 @@ from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,9 +39,12 @@ _SCORES = ("score", "times_limit", "regularity", "correlation", "covered_percent
 _POINTS = (None, "time_average", "percentile", "minimum", "maximum")  # aggregates that are values of the channel
 _OWN_ENDS = ("ends", "until_when", "returned_at")
 _FEW = 60  # buckets of a curve, each of which is seen; and moments of a channel, whose lines are not faint
-_APART = 0.25  # share of an interval: a reference that ends this long before it has an axis of its own
-_LONG = 5  # times an interval: so has a longer reference, beside which little of the interval would be seen
+_LONG = 5  # times an interval: a longer reference has an axis of its own: beside it little of the interval is seen
+_OTHER_RUN = "other_at"  # column: of an earlier run that is compared with the interval
 _CURVE, _MARK, _GAP, _EARLIER = "#1f77b4", "#d62728", "#9aa0a6", "#6a3d9a"
+
+
+Curve: TypeAlias = tuple[Any, Any, Any, Any]  # times with minimum, mean and maximum, which are NaN where gaps begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +61,17 @@ class Mark:
 class Chart:
     """Chart of a channel.
 
-    ``curve``: times with minimum, mean and maximum, which are NaN where gaps begin; ``gaps``: begin, end, reason;
-    ``scores``: text, of the first row of the channel.
+    ``gaps``: begin, end, reason; ``scores``: text, of the first row of the channel; ``other``: curve of an earlier run,
+    as if it began with the interval.
     """
 
     channel: str
     unit: str
     scores: str
-    curve: tuple[Any, Any, Any, Any]
+    curve: Curve
     gaps: Sequence[tuple[datetime, datetime, str]]
     marks: Sequence[Mark]
+    other: Curve | None = None
 
 
 class CurveSource(Protocol):
@@ -131,19 +136,23 @@ class Drawing:
 
     @property
     def axes(self) -> list[tuple[datetime, datetime]]:
-        """Intervals that have an axis each: a reference right before the interval shares its axis. It begins where
-        there is something to be seen."""
+        """Intervals that have an axis each: a reference that ends where the interval begins shares its axis, and an
+        earlier run is laid over it. A reference begins where there is something to be seen."""
         *reference, (since, until) = self.windows
-        if not reference:
+        if not reference or self.is_of_runs:
             return [(since, until)]
         begins = [*self.curves["time"].to_pylist(), *self.gaps["from_time"].to_pylist()]
         [(begin, end)] = reference
         begin = max(begin, min([*begins, *(mark.begin for mark in self._marks())], default=since))
         if begin >= end:
             return [(since, until)]
-        length = until - since
-        is_near = begin < since and since - end <= _APART * length and end - begin <= _LONG * length
+        is_near = end == since and end - begin <= _LONG * (until - since)
         return [(begin, until)] if is_near else [(begin, end), (since, until)]
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Return whether the reference is an earlier run, which is laid over the interval."""
+        return len(self.windows) > 1 and _OTHER_RUN in self.rows.column_names
 
     @property
     def left_out(self) -> str:
@@ -160,7 +169,9 @@ class Drawing:
     def charts(self) -> list[Chart]:
         """Charts of the channels that are drawn."""
         marks = list(self._marks())
-        further = [begin - timedelta(microseconds=1) for begin, _ in self.axes[1:]]  # no value is held over their start
+        # No value is held over their start.
+        edges = self.windows if self.is_of_runs else self.axes
+        further = [begin - timedelta(microseconds=1) for begin, _ in edges[1:]]
         charts = []
         for channel in self.channels:
             curve = _of_channel(self.curves, channel)
@@ -172,7 +183,12 @@ class Drawing:
             unit = next((text for text in curve["unit"].to_pylist() if text), "")
             broken = _broken(curve, sorted([*(begin for begin, _, _ in gaps), *further]))
             of_channel = [mark for mark in marks if mark.channel in (channel, None)]
-            charts.append(Chart(channel, unit, _scores(self.rows, channel), broken, gaps, of_channel))
+            other = None
+            if self.is_of_runs:
+                earlier, (since, until) = self.windows
+                other = _moved(_between(broken, *earlier), since - earlier[0])
+                broken = _between(broken, since, until)
+            charts.append(Chart(channel, unit, _scores(self.rows, channel), broken, gaps, of_channel, other))
         return charts
 
     def figure(self) -> Any:
@@ -190,6 +206,7 @@ class Drawing:
             self._draw_chart(row, chart)
         for axes, window in zip(grid.T, windows, strict=True):
             self._finish(axes, window)
+        figure.legend(handles=self._legend(charts), loc="outside upper right", ncols=6, fontsize=8, frameon=False)
         if self.left_out:
             figure.supxlabel(textwrap.fill(self.left_out, _WIDTH), fontsize=8)
         return figure
@@ -204,12 +221,15 @@ class Drawing:
         return marks_of(self.rows, self.windows[-1][1])
 
     def _draw_chart(self, row: Sequence[Any], chart: Chart) -> None:
-        time, low, middle, high = chart.curve
         for axes in row:
-            axes.fill_between(time, low, high, step="post", color=_CURVE, alpha=0.25, linewidth=0)
-            marker = "." if len(time) <= _FEW else None
-            # A value holds until the next one: a set point that is changed once a day was no ramp.
-            axes.plot(time, middle, marker=marker, drawstyle="steps-post", color=_CURVE, linewidth=1)
+            for curve, color in ((chart.other, _EARLIER), (chart.curve, _CURVE)):
+                if curve is None:
+                    continue
+                time, low, middle, high = curve
+                axes.fill_between(time, low, high, step="post", color=color, alpha=0.25, linewidth=0)
+                marker = "." if len(time) <= _FEW else None
+                # A value holds until the next one: a set point that is changed once a day was no ramp.
+                axes.plot(time, middle, marker=marker, drawstyle="steps-post", color=color, linewidth=1)
             for begin, end, _ in chart.gaps:
                 axes.axvspan(begin, end, facecolor=_GAP, alpha=0.35, hatch="//", edgecolor="white", linewidth=0)
             moments = [mark.begin for mark in chart.marks if mark.end is None and mark.value is None]
@@ -217,11 +237,33 @@ class Drawing:
                 axes.axvline(moment, color=self._color(moment), linewidth=1, alpha=1 if len(moments) <= _FEW else 0.3)
             for mark in chart.marks:
                 if mark.end is not None:
-                    axes.axvspan(mark.begin, mark.end, color=self._color(mark.begin), alpha=0.2)
+                    color = self._color(mark.begin)  # with an edge: one at the end of the axis is narrow
+                    axes.axvspan(mark.begin, mark.end, facecolor=(color, 0.2), edgecolor=(color, 0.6), linewidth=0.8)
             points = [(mark.begin, mark.value) for mark in chart.marks if mark.value is not None]
             axes.plot(*zip(*points, strict=True) if points else ([], []), "o", color=_MARK, markersize=3)
         unit, scores = f" [{chart.unit}]" if chart.unit else "", f"   {chart.scores}" if chart.scores else ""
         row[0].set_title(f"{chart.channel}{unit}{scores}", fontsize=9, loc="left")
+
+    def _legend(self, charts: Sequence[Chart]) -> list[Any]:
+        """Handles of what is drawn."""
+        from matplotlib.lines import Line2D  # noqa: PLC0415
+        from matplotlib.patches import Patch  # noqa: PLC0415
+
+        marks = [mark for chart in charts for mark in chart.marks]
+        since = self.windows[-1][0]
+        handles: list[Any] = [Line2D([], [], color=_CURVE, label="means, between lowest and highest")]
+        if self.is_of_runs:
+            earlier = f"the run from {self.windows[0][0]:%Y-%m-%d %H:%M:%S} on"
+            handles.append(Line2D([], [], color=_EARLIER, label=earlier))
+        if any(mark.begin >= since for mark in marks):
+            handles.append(Line2D([], [], color=_MARK, label="rows of the answer"))
+        if any(mark.begin < since for mark in marks):
+            handles.append(Line2D([], [], color=_EARLIER, label="rows before the interval"))
+        if any(begin < since < end for begin, end in self.axes):
+            handles.append(Patch(facecolor=("black", 0.04), edgecolor=_GAP, label="reference"))
+        if any(chart.gaps for chart in charts):
+            handles.append(Patch(facecolor=(_GAP, 0.35), hatch="//", edgecolor="white", label="gap"))
+        return handles
 
     def _color(self, begin: datetime) -> str:
         return _EARLIER if begin < self.windows[-1][0] else _MARK
@@ -280,6 +322,7 @@ def marks_of(rows: Any, until: datetime) -> Iterator[Mark]:
     }
     if {"time", "value"} <= {*rows.column_names}:
         times = ["time"]  # others are of the samples that the value is made of
+    times = [name for name in times if name != _OTHER_RUN]
     names = [field.name for field in fields if field.name in _NAMES]
     for row in rows.to_pylist():
         channels: list[str | None] = [name for column in names for name in _texts(row[column])] or [None]
@@ -307,6 +350,8 @@ def _scores(rows: Any, channel: str) -> str:
     row: Mapping[str, Any]
     for row in rows.to_pylist():
         if any(channel in _texts(row[name]) for name in names):
+            if row.get("shares"):  # the score is of all channels together
+                return f"share {dict(zip(row['channels'], row['shares'], strict=True))[channel]:.3g}"
             scores = [(name, row[name]) for name in _SCORES if isinstance(row.get(name), float)]
             return ", ".join(f"{name.replace('_', ' ')} {score:.3g}" for name, score in scores)
     return ""
@@ -328,7 +373,7 @@ def _of_channel(table: Any, channel: str) -> Any:
     return table.filter(pc.equal(table["name"].cast(pa.string()), channel))
 
 
-def _broken(curve: Any, gaps: Sequence[datetime]) -> tuple[Any, Any, Any, Any]:
+def _broken(curve: Any, gaps: Sequence[datetime]) -> Curve:
     """Time, minimum, mean and maximum of a curve, which is interrupted where gaps begin."""
     time = curve["time"].cast(pa.int64()).to_numpy()
     begins = np.array([gap.timestamp() * 1e6 for gap in gaps]).astype(np.int64)
@@ -337,3 +382,16 @@ def _broken(curve: Any, gaps: Sequence[datetime]) -> tuple[Any, Any, Any, Any]:
         np.insert(curve[name].to_numpy().astype(float), places, np.nan) for name in ("min", "avg", "max")
     )
     return np.insert(time, places, begins).astype("datetime64[us]"), low, middle, high
+
+
+def _between(curve: Curve, since: datetime, until: datetime) -> Curve:
+    time, *values = curve
+    begin, end = (np.datetime64(at.astimezone(UTC).replace(tzinfo=None), "us") for at in (since, until))
+    inside = (time >= begin) & (time <= end)
+    low, middle, high = (value[inside] for value in values)
+    return time[inside], low, middle, high
+
+
+def _moved(curve: Curve, by: timedelta) -> Curve:
+    time, low, middle, high = curve
+    return time + np.timedelta64(by), low, middle, high

@@ -122,14 +122,55 @@ def test_figure_has_a_panel_for_each_channel_and_breaks_at_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "hours", "columns"), [(timedelta(), 1, 1), (timedelta(hours=20), 1, 2), (timedelta(), 8, 2)]
+    ("before", "hours", "columns"), [(timedelta(), 1, 1), (timedelta(minutes=5), 1, 2), (timedelta(), 8, 2)]
 )
-def test_reference_that_is_far_away_or_long_has_an_axis_of_its_own(before: timedelta, hours: int, columns: int) -> None:
+def test_reference_that_ends_earlier_or_is_long_has_an_axis_of_its_own(
+    before: timedelta, hours: int, columns: int
+) -> None:
     answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
     reference = START - before - timedelta(hours=hours), START - before
     both = pa.concat_tables([curves("a", since=reference[0]), curves("a")])
     figure = Drawing("q", answer, both, gaps(), [reference, (START, END)]).figure()
     assert len(figure.axes) == columns
+
+
+def legend(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_an_earlier_run_is_laid_over_the_interval() -> None:
+    answer = rows(
+        channel=(pa.string(), ["a"]), from_time=(TIME, [at(5)]), to_time=(TIME, [at(9)]), other_at=(TIME, [at(-85)])
+    )
+    earlier = at(-90), at(-30)
+    both = pa.concat_tables([curves("a", since=earlier[0]), curves("a")])
+    drawn = Drawing("q", answer, both, gaps(), [earlier, (START, END)])
+    [chart] = drawn.charts()
+    assert chart.other is not None
+    assert [mark.begin for mark in chart.marks] == [at(5)], "what it was compared with is no row"
+    for time, *_ in (chart.curve, chart.other):
+        assert (time[0], time[-1]) == (np.datetime64("2026-03-09T10:00"), np.datetime64("2026-03-09T10:59"))
+    figure = drawn.figure()
+    assert len(figure.axes) == 1
+    assert legend(figure) == [
+        "means, between lowest and highest",
+        "the run from 2026-03-09 08:30:00 on",
+        "rows of the answer",
+    ]
+
+
+def test_a_legend_says_what_is_drawn() -> None:
+    answer = rows(channel=(pa.string(), ["a"] * 2), moved_at=(TIME, [at(-5), at(5)]))
+    both = pa.concat_tables([curves("a", since=at(-60)), curves("a")])
+    figure = Drawing("q", answer, both, gaps(("a", at(10), at(15), False)), [(at(-60), START), (START, END)]).figure()
+    assert legend(figure)[1:] == ["rows of the answer", "rows before the interval", "reference", "gap"]
+
+
+def test_channels_of_a_departure_have_their_shares() -> None:
+    lists = pa.list_(pa.string()), pa.list_(pa.float64())
+    answer = rows(score=(pa.float64(), [248.0]), channels=(lists[0], [["b", "a"]]), shares=(lists[1], [[0.998, 0.002]]))
+    charts = Drawing("q", answer, curves("a", "b"), gaps(), [(START, END)]).charts()
+    assert [(chart.channel, chart.scores) for chart in charts] == [("b", "share 0.998"), ("a", "share 0.002")]
 
 
 def test_reference_begins_where_something_is_to_be_seen() -> None:
