@@ -133,7 +133,7 @@ class Departures:
             return
         model, values, channels = learned.model, values[:, usable], channels[usable]
         if odd.any():
-            parts = nothing | self._parts(odd, reference, verdict_on_parts)
+            parts = nothing | self._parts(odd, reference, np.flatnonzero(~course.left_out), verdict_on_parts)
             yield from (parts | {"channel_id": channel} for channel in channels.tolist())
         limits = self._limits(learned)
         known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels)}
@@ -166,8 +166,13 @@ class Departures:
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
         return np.array([_limit(values, share) for values in statistics])
 
-    def _parts(self, odd: NDArray[np.bool_], reference: Float64s, verdict: int) -> dict[str, Any]:
-        """From when to when parts of a reference are unlike the rest, and if they count, what would be a better one."""
+    def _parts(
+        self, odd: NDArray[np.bool_], reference: Float64s, buckets: NDArray[np.intp], verdict: int
+    ) -> dict[str, Any]:
+        """From when to when parts of a reference are unlike the rest, and if they count, what would be a better one.
+
+        ``buckets``: those that the reference has, without pauses.
+        """
         places = list(pairwise([0, *(np.flatnonzero(np.diff(odd)) + 1).tolist(), PARTS]))
         # What two parts have in common at the end is the state that the interval begins with.
         like = places[-1] if odd[-2:].all() else max((one for one in places if not odd[one[0]]), key=_length)
@@ -175,7 +180,7 @@ class Departures:
         is_better = verdict == UNLIKE and filled[edges[like[0]] : edges[like[1]]].sum() >= MIN_REFERENCE
 
         def time(part: int) -> int:
-            return self.other_since + edges[part] * self.step
+            return self.other_since + int(np.append(buckets, buckets[-1] + 1)[edges[part]]) * self.step
 
         return {
             "verdict": verdict,

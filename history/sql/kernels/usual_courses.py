@@ -105,8 +105,8 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
         return None
     repeated, shape = _usual_cycle(scaled, swinging, period)
     known = _cycles(scaled[:, repeated], shape)
-    if known.alike.sum() < CYCLES:
-        return None
+    if (known.alike & ~(known.around[known.edges[:-1]] & known.pauses.any())).sum() < CYCLES:
+        return None  # of batches with a pause after each, nothing says how long they last
     other = np.minimum(np.abs(known.lengths[known.alike] - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
     cycles, usual = _stretched(before, known, period), np.empty(before.shape)

@@ -173,12 +173,12 @@ def test_what_drifts_goes_on_as_far() -> None:
     assert usual_courses(perfect, perfect).verdicts.tolist() == [JUDGED], "nothing says what is far from a line"
 
 
-def with_pauses(seed: int, n: int, other_length: int = 0) -> Float64s:
-    """Buckets of a press that stops a few times for up to four cycles, between two of them."""
+def with_pauses(seed: int, n: int, other_length: int = 0, series: tuple[int, int] = (4, 12)) -> Float64s:
+    """Buckets of a press that stops for up to four cycles after each series of cycles."""
     random = np.random.default_rng(1000 + seed)
     parts, at_rest = list[Float64s](), np.array([5.0, 0.0, 0.0, 45.0])
     while sum(map(len, parts)) < n:
-        for _ in range(int(random.integers(4, 12))):
+        for _ in range(int(random.integers(*series))):
             length = PERIOD + int(random.integers(-other_length, other_length + 1))
             parts.append(press((np.arange(length) + 0.5) / length))
         parts.append(np.tile(at_rest, (int(random.integers(10, 4 * PERIOD)), 1)))
@@ -218,3 +218,20 @@ def test_a_pause_of_other_values_is_an_episode() -> None:
     at_rest = np.flatnonzero(now[:, 0] < 50)
     now[at_rest[len(at_rest) // 2 :], 0] += 30.0
     assert 10 in {row["channel_id"] for row in episodes(before, now)}
+
+
+def test_of_batches_with_a_pause_after_each_nothing_is_learnt() -> None:
+    pairs = [(with_pauses(seed, 1200, 2, (1, 2)), with_pauses(100 + seed, 1200, 2, (1, 2))) for seed in range(10)]
+    assert not any((usual_courses(*pair).verdicts == CYCLIC).any() for pair in pairs)
+    assert sum(bool(episodes(*pair) or departures(*pair)) for pair in pairs) <= 1
+
+
+def test_unlike_parts_of_a_reference_with_pauses_have_their_times() -> None:
+    before = with_pauses(3, 2000)
+    kept = np.flatnonzero(~usual_courses(before, before).left_out)
+    begin, end = kept[len(kept) // 5 * 4], kept[-1] + 1
+    before[begin:end, 3] += np.random.default_rng(1).normal(0, 3, end - begin)
+    rows = list(Departures(0, -20_000, 10, 100_000).of_unit(means(before, with_pauses(4, 600))))
+    [(unlike_from, unlike_to)] = {(row["unlike_from"][0], row["unlike_to"][0]) for row in rows if row["unlike_from"]}
+    assert unlike_from == pytest.approx(10 * begin - 20_000, abs=20)
+    assert unlike_to == 10 * end - 20_000
