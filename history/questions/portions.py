@@ -116,8 +116,13 @@ def notes(session: Session, request: Request) -> str:
 
 
 def _sampling(session: Session, request: Request) -> float | None:
-    """Usual time (s) between samples of the channels; None: they have none."""
-    names = [name for name, _ in request.channels]
+    """Usual time (s) between samples of the channels; None: they have none.
+
+    States don't count: they may report only changes, which are as far apart as the process makes them.
+    """
+    with session.rows(load("duckdb")["select_kinds"], [request.values["channels"]]) as (_, of_channels):
+        kinds = dict(of_channels)
+    names = [name for name, _ in request.channels if kinds.get(name) in ("analog", "counter")]
     some = names[:: -(-len(names) // _MEASURED)] if names else []
     query = "SELECT usual_interval($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ)"
     with session.rows(query, [some, request.values["since"], request.values["until"]]) as (_, rows):

@@ -3,7 +3,8 @@
 -- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps
 -- larger than the channel's steps are by chance, when a channel left its usual course without a jump ("move", as
 -- first_mover has it), and counters that run backwards ("reset"). More than "busy" texts or conflicts of a channel are
--- one line. What is chance is learned from the reference. "seconds" is the time after "instant": negative: earlier.
+-- one line; below the answer are the states that are left out. What is chance is learned from the reference. "seconds"
+-- is the time after "instant": negative: earlier.
 --
 -- Parameters
 --   since         timestamptz  from this moment on
@@ -121,7 +122,11 @@ WHERE l.time >= since AND l.time < until
 UNION ALL
 -- States and counters are judged wherever they have samples.
 SELECT NULL, NULL, NULL, sel.name, NULL, NULL,
-       verdict_text(CASE WHEN sel.kind = 'analog' OR m.verdict = 3 THEN m.verdict WHEN m.verdict > 0 THEN 1 END)
+       CASE WHEN sel.kind = 'discrete'
+                 AND sel.channel_id IN (SELECT c.channel_id FROM changes AS c WHERE c.steps > busy)
+            THEN format('not listed, states that changed more than {} times with the reference (--busy)', busy)
+            ELSE verdict_text(CASE WHEN sel.kind = 'analog' OR m.verdict = 3 THEN m.verdict
+                                   WHEN m.verdict > 0 THEN 1 END) END
 FROM selected AS sel
 LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS m ON m.channel_id = sel.channel_id
 WHERE sel.kind <> 'text';

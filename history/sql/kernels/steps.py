@@ -36,8 +36,8 @@ STEPS = pa.struct(
 class Steps:
     """Changes of quality, and steps.
 
-    All steps of a channel that has ``few`` at most; of the others, those that are larger than they are by chance, by a
-    reference (kernels/reference.py).
+    All steps of a channel that has ``few`` at most; of the others the last one, and those that are larger than they are
+    by chance, by a reference (kernels/reference.py).
     """
 
     few: int
@@ -56,7 +56,8 @@ class Steps:
         far = np.abs(value[steps] - value[steps - 1]) > self._limit(samples.time[good], value[good])
         jumps = steps[1:][far[1:] & ~far[:-1]]
         quality = np.minimum((status >> 30) & 3, 2)  # two numbers mean Bad
-        rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, steps if len(steps) <= self.few else jumps)
+        listed = steps if len(steps) <= self.few else np.append(jumps, steps[-1:])
+        rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, listed)
         return {
             "channel_id": samples.channel[rows],
             "time": samples.time[rows],

@@ -49,13 +49,13 @@ def expected(samples: list[Sample], steps: Sized) -> list[tuple[Any, ...]]:
         pairs = list(pairwise(sample[1:] for sample in of_channel))
         moved = [old[1] != new[1] and is_good(*old[1:]) and is_good(*new[1:]) for old, new in pairs]
         sizes = [abs(new[1] - old[1]) for (old, new), step in zip(pairs, moved, strict=True) if step]
-        before: float | None = None
-        for (old, new), step in zip(pairs, moved, strict=True):
+        before, last = None, max((at for at, step in enumerate(moved) if step), default=None)
+        for at, ((old, new), step) in enumerate(zip(pairs, moved, strict=True)):
             size = abs(new[1] - old[1])
             jump = step and before is not None and size > steps.size >= before
             before = size if step else before
             turned = min(old[2] >> 30 & 3, 2) != min(new[2] >> 30 & 3, 2)
-            if turned or (step and len(sizes) <= steps.few) or (jump and len(sizes) > steps.few):
+            if turned or (step and len(sizes) <= steps.few) or ((jump or at == last) and len(sizes) > steps.few):
                 rows.append((channel, new[0], old[1], new[1], old[2], new[2], step, jump, len(sizes)))
     return rows
 
@@ -90,7 +90,8 @@ def test_a_jump_is_larger_than_the_steps_of_the_reference_are_by_chance() -> Non
     samples: list[Sample] = [(1, at, float(value), 0) for at, value in enumerate(noise)]
 
     def jumps(reference: tuple[int, int], false_alarms: float = 6000.0) -> list[int]:
-        return [row[1] for row in plain(Steps(3, reference, false_alarms).compute(columns(samples)))]
+        computed = Steps(3, reference, false_alarms).compute(columns(samples))
+        return [int(at) for at in computed["time"][computed["is_jump"]]]
 
     assert jumps((0, 300)) == [320]
     assert jumps((280, 580)) == []  # it is usual there

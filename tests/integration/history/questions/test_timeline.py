@@ -80,6 +80,25 @@ async def test_a_later_move_that_is_much_farther_is_another_line(recorded: Recor
     ]
 
 
+async def test_states_that_report_only_changes_have_no_sampling_interval(recorded: Recording) -> None:
+    """Their changes are minutes apart: no step follows from that. Those that change too often are named."""
+    for name, changes in (("unit/busy", np.arange(0.0, 7200.0, 300)), ("unit/mode", np.arange(0.0, 7200.0, 720))):
+        await recorded.channel(name, "discrete", lo=None, hi=None)
+        await recorded.samples(name, changes, np.arange(len(changes)) % 2)
+    await recorded.samples("unit/mode", [6500], [2])
+    table, notes = await recorded.answer("timeline", at(3600), at(7200))
+    assert {row["channel"] for row in table.to_pylist()} == {"unit/mode"}
+    lines = notes.splitlines()
+    assert lines[0].startswith("step 1 s, reference: 1 h before"), notes
+    left_out = "1 channel not listed, states that changed more than 20 times with the reference (--busy): unit/busy"
+    assert lines[1:] == ["1 channel judged", left_out]
+    table, notes = await recorded.answer("first_mover", at(3600), at(7200))
+    rows = table.to_pylist()
+    assert [(row["channel"], row["moved_at"], row["usual"], row["moved_to"]) for row in rows] == [
+        ("unit/mode", at(6500), 1, 2)
+    ]
+
+
 async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recording) -> None:
     for name in ("unit/chatty", "unit/mode"):
         await recorded.channel(name, "text", lo=None, hi=None)
