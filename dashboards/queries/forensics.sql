@@ -180,5 +180,5 @@ SELECT w.channel AS "Channel", unit_of(w.channel) AS path,
        w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now",
        w.unit AS "Unit of measure"
 FROM answer AS w
-ORDER BY w.score DESC
+ORDER BY w.mean_before IS NULL OR w.mean_after IS NULL, w.score DESC NULLS FIRST
 LIMIT 60;

@@ -17,7 +17,8 @@
 -- a silence longer than usual_seconds, which is five times what 90 % of its distances do not exceed, is unrecorded. It
 -- takes 20 distances in the interval, or with the time of lookback before it. If there are fewer, covered_percent is
 -- NULL: nobody knows.
--- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
+-- longest_from and longest_to are those of the longest gap or unrecorded silence, and longest_seconds its length.
+-- Shown first: channel, covered_percent, missing_seconds, unrecorded_seconds, longest_from, reasons
 -- Without rows: nothing is missing in {channels}; --complete true lists them
 -- Portions: channel
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
@@ -231,7 +232,8 @@ edges AS (
     GROUP BY e.channel_id, e.time
 ),
 between_edges AS (
-    SELECT e.channel_id, e.time, seconds_between(e.time, lead(e.time) OVER in_order) AS seconds,
+    SELECT e.channel_id, e.time, lead(e.time) OVER in_order AS ends,
+           seconds_between(e.time, lead(e.time) OVER in_order) AS seconds,
            sum(e.missing) OVER in_order > 0 AS missing, sum(e.backfilled) OVER in_order > 0 AS backfilled,
            sum(e.silent) OVER in_order > 0 AND sum(e.recorded) OVER in_order = 0 AS silent,
            last_value(e.silence IGNORE NULLS) OVER in_order AS silence
@@ -245,11 +247,14 @@ runs AS (
            count(*) FILTER (WHERE NOT b.silent) OVER (PARTITION BY b.channel_id, b.silence ORDER BY b.time) AS rest
     FROM between_edges AS b
 ),
+missing_runs AS MATERIALIZED (
+    SELECT r.channel_id, sum(r.seconds) AS seconds, min(r.time) AS from_time, max(r.ends) AS to_time
+    FROM runs AS r
+    WHERE r.missing
+    GROUP BY r.channel_id, r.gap
+),
 gaps AS (
-    SELECT r.channel_id, count(*) AS gaps, sum(r.seconds) AS missing, max(r.seconds) AS longest
-    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds FROM runs AS r WHERE r.missing
-          GROUP BY r.channel_id, r.gap) AS r
-    GROUP BY r.channel_id
+    SELECT r.channel_id, count(*) AS gaps, sum(r.seconds) AS missing FROM missing_runs AS r GROUP BY r.channel_id
 ),
 backfills AS (
     SELECT r.channel_id, sum(r.seconds) AS backfilled
@@ -258,13 +263,23 @@ backfills AS (
     GROUP BY r.channel_id
 ),
 -- The part of a silence outside all gaps, backfilled or not. A remainder that is not long enough itself does not count.
-unrecorded AS (
-    SELECT r.channel_id, count(*) AS n, sum(r.seconds) AS seconds
-    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds FROM runs AS r WHERE r.silent
+silent_runs AS MATERIALIZED (
+    SELECT r.*
+    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds, min(r.time) AS from_time, max(r.ends) AS to_time
+          FROM runs AS r
+          WHERE r.silent
           GROUP BY r.channel_id, r.silence, r.rest) AS r
     JOIN spans AS sp ON sp.channel_id = r.channel_id
     LEFT JOIN usual_pauses AS d ON d.channel_id = r.channel_id
     WHERE r.seconds >= coalesce(3 * sp.expected, d.usual_seconds, 0)
+),
+unrecorded AS (
+    SELECT r.channel_id, count(*) AS n, sum(r.seconds) AS seconds FROM silent_runs AS r GROUP BY r.channel_id
+),
+longest AS (
+    SELECT r.channel_id, max(r.seconds) AS seconds, arg_max(r.from_time, r.seconds) AS from_time,
+           arg_max(r.to_time, r.seconds) AS to_time
+    FROM (FROM missing_runs UNION ALL FROM silent_runs) AS r
     GROUP BY r.channel_id
 ),
 
@@ -286,7 +301,8 @@ SELECT sp.name AS channel,
             THEN round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / sp.seconds)), 9)
             END AS covered_percent,
        coalesce(sp.samples, 0) AS samples, coalesce(sp.good, 0) AS good, coalesce(g.gaps, 0) AS gaps,
-       coalesce(g.missing, 0.0) AS missing_seconds, coalesce(g.longest, 0.0) AS longest_seconds,
+       coalesce(g.missing, 0.0) AS missing_seconds, coalesce(l.seconds, 0.0) AS longest_seconds,
+       l.from_time AS longest_from, l.to_time AS longest_to,
        coalesce(b.backfilled, 0.0) AS backfilled_seconds, coalesce(u.n, 0) AS unrecorded,
        coalesce(u.seconds, 0.0) AS unrecorded_seconds,
        concat_ws(', ', r.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END) AS reasons,
@@ -298,6 +314,7 @@ LEFT JOIN stretched AS p ON p.channel_id = sp.channel_id
 LEFT JOIN reasons AS r ON r.channel_id = sp.channel_id
 LEFT JOIN gaps AS g ON g.channel_id = sp.channel_id
 LEFT JOIN backfills AS b ON b.channel_id = sp.channel_id
+LEFT JOIN longest AS l ON l.channel_id = sp.channel_id
 LEFT JOIN unrecorded AS u ON u.channel_id = sp.channel_id
 WHERE complete OR r.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.channel_id IS NOT NULL
    OR sp.good < sp.samples;

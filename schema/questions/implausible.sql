@@ -210,7 +210,7 @@ SELECT j.name, j.rule, NULL, NULL, NULL, NULL, NULL,
 FROM judgements AS j
 UNION ALL
 SELECT sel.name, NULL, NULL, NULL, NULL, NULL, NULL,
-       'not judged, neither level of a tank nor one of twins nor counter'
+       'not judged, neither level of a tank, nor one of twins, nor of kind counter'
 FROM selected AS sel
 WHERE sel.name NOT IN (SELECT j.name FROM judgements AS j);
 

@@ -1,11 +1,12 @@
 -- stuck_sensors: which sensors kept one value for much longer than usual
 --
--- Works for channels that repeat equal values and for those that report only changes, where a stuck sensor is silent.
+-- Works for channels that repeat equal values and for collected ones that report only changes, where a stuck sensor is
+-- silent. A pushed or imported one that is silent for longer than usual may have had any value meanwhile: it is not
+-- listed, a line below the answer names it, and gaps_and_coverage says when it was silent.
 -- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, among
 -- them those of a machine that runs at one speed for a long time. times_limit says how long it was, in limits,
 -- never negative: 1 is the limit.
 -- Not listed: channels with fewer than 40 changes in the reference (such as set points), and silence in a recorded gap.
--- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 -- Where the reference has no samples, or few, a line below the answer says so: then a channel that kept no value for
 -- as long as hold is not stuck, but no more is known.
@@ -143,6 +144,11 @@ SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
             WHEN r.channel_id IS NULL THEN verdict_text(NULL)
             WHEN l.channel_id IS NOT NULL AND h.channel_id IS NULL
             THEN 'not judged, fewer than 40 changes in the reference'
+            WHEN EXISTS (FROM silences AS s
+                         JOIN unusual_runs AS u ON u.channel_id = s.channel_id AND s.from_time < u.to_time
+                                               AND s.to_time > u.from_time
+                         WHERE s.channel_id = c.channel_id)
+            THEN 'judged but for a silence that is longer than usual: gaps_and_coverage says when'
             WHEN r.whole THEN 'judged by hold alone, as their reference has no samples'
             ELSE verdict_text(CASE WHEN 2 * r.seconds > epoch(reference[2] - reference[1]) THEN 5 ELSE 1 END) END
 FROM channels_like(channels) AS c

@@ -2,12 +2,13 @@
 --
 -- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate, in
 -- which resets and wraps count as in the aggregate increase. A change counts where it is larger than by chance: how far
--- parts of the earlier interval differ, from each other and the whole, sets the limit of each channel. The score is
--- the shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
+-- parts of the earlier interval differ, from each other and the whole, sets the limit of each channel. The score is the
+-- shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
--- in one interval comes last, with a note. One that was constant before has no score, and comes after those that have
--- one: no spread measures nothing. A line below the answer says which channels drift all through the earlier interval,
--- as by a daily swing, or have fewer than five cycles in it: a longer one has more of them.
+-- in one interval comes last, with a note. One that was constant before, such as a set point, comes first, without a
+-- score: no chance explains its change, and there is no spread to measure it by. A line below the answer says which
+-- channels drift all through the earlier interval, as by a daily swing, or have fewer than five cycles in it: a longer
+-- one has more of them.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on
@@ -129,5 +130,4 @@ LEFT JOIN compared AS c ON c.channel_id = sel.channel_id;
 SELECT * EXCLUDE (verdict)
 FROM portion_rows
 WHERE verdict IS NULL
-ORDER BY change LIKE 'no samples%', score IS NULL AND mean_before IS NOT NULL AND mean_after IS NOT NULL, score DESC,
-         channel;
+ORDER BY change LIKE 'no samples%', mean_before IS NULL OR mean_after IS NULL, score DESC NULLS FIRST, channel;

@@ -125,11 +125,11 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
     words = ("gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true")
     several = run(state, *words).out
     assert max(len(line) for line in several.splitlines()) <= 100
-    assert "8 more columns with --csv or --json, or for a single channel" in several
+    assert "10 more columns with --csv or --json, or for a single channel" in several
     assert "expected" not in several
     one = run(state, *words, "-c", "unit/x_1").out.splitlines()
     assert [line.split()[0] for line in one][:3] == ["channel", "covered", "samples"]
-    assert len(one) == 14
+    assert len(one) == 16
     assert json.loads(run(state, *words, "--json").out)[0].keys() >= {"expected", "missing", "good"}
 
 

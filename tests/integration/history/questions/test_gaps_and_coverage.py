@@ -242,3 +242,18 @@ async def test_a_hole_is_one_however_the_usual_distance_is_exceeded(recorded: Re
     await recorded.samples("x", seconds, seconds)
     (row,) = await recorded.ask("gaps_and_coverage", at(0), at(38 * 3600 + 11))
     assert (row["unrecorded"], row["unrecorded_seconds"]) == (1, 38 * 3600 - 9)
+    assert (row["longest_from"], row["longest_to"]) == (at(9), at(38 * 3600))
+    assert row["longest_seconds"] == 38 * 3600 - 9
+
+
+async def test_longest_gap_or_silence_is_shown(recorded: Recording) -> None:
+    await recorded.channel("x", interval=1.0)
+    rest = ((_SECONDS < 100) | (_SECONDS >= 160)) & ((_SECONDS < 400) | (_SECONDS >= 440)) & (_SECONDS < 900)
+    await recorded.samples("x", _SECONDS[rest], _SECONDS[rest])
+    await recorded.gap("x", 99, 130)
+    await recorded.gap("x", 120, 160)
+    await recorded.gap("x", 899, 920)
+    row = (await recorded.ask("gaps_and_coverage", at(0), at(1000)))[0]
+    assert (row["longest_from"], row["longest_to"], row["longest_seconds"]) == (at(920), at(1000), 80)
+    row = (await recorded.ask("gaps_and_coverage", at(0), at(800)))[0]
+    assert (row["longest_from"], row["longest_to"], row["longest_seconds"]) == (at(99), at(160), 61)

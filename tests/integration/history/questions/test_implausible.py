@@ -94,7 +94,7 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
         return [line for line in note.splitlines() if "judged" in line]
 
     flow = "inlet_flow, leaking/outlet_flow, still/inlet_flow, still/outlet_flow"
-    no_rule = f"4 channels not judged, neither level of a tank nor one of twins nor counter: leaking/{flow}"
+    no_rule = f"4 channels not judged, neither level of a tank, nor one of twins, nor of kind counter: leaking/{flow}"
     counter = '1 channel not judged by the rule "runs backwards", no samples in the interval: pump/energy'
     shut = [
         f'2 channels judged by the rule "{rule} while its {valve} is shut": leaking/level, still/level'

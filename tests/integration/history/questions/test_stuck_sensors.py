@@ -80,5 +80,7 @@ async def test_a_hole_in_pushed_data_is_no_stuck_sensor(recorded: Recording) -> 
     await recorded.samples("unit/hole", _SECONDS[kept], noise(1)[kept])
     await recorded.samples("unit/ended", _SECONDS[_SECONDS < 3700], noise(2)[_SECONDS < 3700])
     await recorded.samples("unit/stuck", _SECONDS, np.where(kept, noise(3), 51.5))
-    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
-    assert [r["channel"] for r in rows] == ["unit/stuck"]
+    table, notes = await recorded.answer("stuck_sensors", at(3600), at(4200))
+    assert table["channel"].to_pylist() == ["unit/stuck"]
+    silent = "judged but for a silence that is longer than usual: gaps_and_coverage says when: unit/ended, unit/hole"
+    assert f"2 channels {silent}" in notes.splitlines()

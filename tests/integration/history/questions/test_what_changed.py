@@ -42,14 +42,14 @@ async def test_means_are_weighted_by_time_and_values_hold(recorded: Recording) -
     assert [(r["channel"], r["mean_before"], r["mean_after"]) for r in rows] == [("held", 10, 12)]
 
 
-async def test_channel_that_was_constant_before_has_no_score_and_comes_last(recorded: Recording) -> None:
+async def test_channel_that_was_constant_before_has_no_score_and_comes_first(recorded: Recording) -> None:
     seconds = np.arange(0.0, 1200.0)
     noise = np.random.default_rng(1).normal(50, 1, 1200)
     await recorded.samples("constant", seconds, np.where(seconds < 600, 7.0, 70.0))
     await recorded.samples("never_changed", seconds, np.full(1200, 7.0))
     await recorded.samples("noisy", seconds, noise + 8 * (seconds >= 600))
     rows = await recorded.ask("what_changed", at(600), at(1200))
-    assert [(r["channel"], r["score"] is None) for r in rows] == [("noisy", False), ("constant", True)]
+    assert [(r["channel"], r["score"] is None) for r in rows] == [("constant", True), ("noisy", False)]
 
 
 async def test_changes_count_as_rarely_as_is_asked(recorded: Recording) -> None:
