@@ -48,7 +48,10 @@ _HABIT = 4  # changes of a channel in the interval: where it has more, they are 
 _RARER_THAN = 0.25  # of the parts of a reference: as many have no larger change than is usual
 _USUAL_SCORE = 4.6  # of a change that is as large as is usual: 5.5 is 1.2 times that
 _MEDIAN = 0.6745  # of |z|
-_MAX_AUTOCORRELATION = 0.97  # most that values may depend on those before, to tell noise from changes
+_FAR_LAG = 4  # buckets
+_AUTOCORRELATIONS = np.linspace(0, 0.97, 98)  # more is not told from changes
+# Variance of differences of values that are so far apart, by that of neighbours
+_GROWTHS = (1 - _AUTOCORRELATIONS**_FAR_LAG) / (1 - _AUTOCORRELATIONS)
 _WHITE_ROUGHNESS = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
 _ROUGHNESS_FACTOR = 1.15  # times the usual roughness: that of a few means is no larger by chance
 _HOUR = 3.6e9  # µs
@@ -142,7 +145,7 @@ def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Flo
     n = values.shape[1]
     sums = _Sums.of(values)
     reference = _Sums.of(earlier) if earlier.shape[1] > 4 * _MIN_SIDE else None
-    deviation, depends = _noise(values)
+    deviation, depends = _noise(values) if reference is None else _noise(values, earlier)
     floor = np.ones(len(values))
     sides = sorted({max(n // part, _MIN_SIDE) for part in _SIDES})
     for side in sides:
@@ -265,15 +268,25 @@ def _resolution(values: Float64s) -> Float64s:
     return np.where(np.isinf(smallest), 0.0, smallest)
 
 
-def _noise(values: Float64s) -> tuple[Float64s, Float64s]:
-    """The standard deviation of each channel, and how much each value depends on the one before it."""
+def _noise(values: Float64s, *earlier: Float64s) -> tuple[Float64s, Float64s]:
+    """The standard deviation of each channel, and how much each value depends on the one before it.
+
+    The latter takes many values: it is that of ``earlier`` ones, too.
+    """
+    lag_1, lag_far = (
+        _spread(np.hstack([_differences(part, lag) for part in (values, *earlier)])) for lag in (1, _FAR_LAG)
+    )
+    depends = np.interp(np.square(lag_far / np.maximum(lag_1, 1e-9)), _GROWTHS, _AUTOCORRELATIONS)
+    deviation: Float64s = _spread(_differences(values, 1)) / np.sqrt(2 * (1 - depends))
+    return deviation, depends
+
+
+def _differences(values: Float64s, lag: int) -> Float64s:
+    """Differences of values that are so many buckets apart, without the trend around them."""
     n, far = values.shape[1], max(values.shape[1] // 16, _MIN_SIDE)
     trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
-    inner = values[:, far : n - far]
-    lag_1, lag_2 = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
-    depends = np.clip(np.square(lag_2 / np.maximum(lag_1, 1e-9)) - 1, 0, _MAX_AUTOCORRELATION)
-    deviation: Float64s = lag_1 / np.sqrt(2 * (1 - depends))
-    return deviation, depends
+    differences: Float64s = values[:, far + lag : n - far + lag] - values[:, far : n - far] - lag * trend
+    return differences
 
 
 def _correlated(weights: Float64s, depends: Float64s) -> Float64s:

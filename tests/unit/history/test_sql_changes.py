@@ -94,6 +94,15 @@ def test_sizes() -> None:
 @pytest.mark.parametrize("depends", [0.0, 0.5, 0.8, 0.9])
 def test_fewer_than_one_channel_of_noise_in_a_thousand_has_a_change(depends: float) -> None:
     assert changes(noise(5, 1000, depends))[0] == []
+    assert changes(noise(5, 1000, depends), earlier=noise(6, 1000, depends))[0] == []
+
+
+def test_a_reference_tells_how_much_values_depend_on_those_before() -> None:
+    """Most of the steps up and down again by ten spreads are found; the interval alone says too little of its noise."""
+    away = 10 / np.sqrt(1 - 0.5**2) * ((_PLACES >= AT) & (_PLACES < AT + 55))
+    rows, _ = changes(noise(40, 100, 0.5) + away, 5.5, noise(50, 100, 0.5))
+    for place, least in ((AT, 65), (AT + 55, 75)):
+        assert len({channel for channel, at, _ in rows if abs(at - place) <= 2}) >= least
 
 
 def test_steps_of_what_wanders_are_found_if_they_are_sudden() -> None:
