@@ -4,7 +4,9 @@
 -- each one with the five that it moves with most in the reference. Both are scaled by their median and spread there; a
 -- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
 -- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
--- not. Where both stood still in the reference, no relation is known: a pump that always ran has none with its flow.
+-- not. Where both move with a load, and correlate no less than before, another slope than that of the reference's noise
+-- breaks nothing; how far it may be another one follows from the correlation there. Where both stood still in the
+-- reference, no relation is known: a pump that always ran has none with its flow.
 -- A line below the answer says which channels drift all through it, as by a daily swing, or have fewer than five cycles
 -- in it: choose a longer one.
 --

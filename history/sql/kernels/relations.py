@@ -39,17 +39,19 @@ RELATIONS = pa.struct(
         ("score", pa.float64()),  # the largest distance, in limits
     ]
 )
+_Pair: TypeAlias = tuple[int, int]  # positions of channels
 _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
 _LASTS = 3  # buckets beyond the limit, at least
+_SLOPES = 4  # power of a correlation: a slope that is so far from that of the reference may be the plant's
 
 
 @dataclass(frozen=True, slots=True)
 class _Break:
     """One pair: positions of both channels, where it broke, and by how much."""
 
-    pair: tuple[int, int]
+    pair: _Pair
     first: int
     last: int
     score: float
@@ -80,7 +82,7 @@ class Relations:
         signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
         for (i, j), correlation in pairs.items():
             signs[i][j] = signs[j][i] = float(np.sign(correlation))
-        judged = [self._judged(pair, before, after, signs, len(pairs)) for pair in pairs]
+        judged = [self._judged(pair, before, after, signs, pairs) for pair in pairs]
         places = np.array(list(pairs), np.intp).reshape(-1, 2)
         bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
         n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
@@ -93,10 +95,6 @@ class Relations:
         channels = channels[usable]
         for odd, broken in _by_odd_one([one for _, one in judged if one is not None]):
             farthest = broken[0]
-            i, j = farthest.pair
-            both = ~np.isnan(after[i] + after[j])
-            x, y = after[i][both], after[j][both]
-            moving = len(x) > 1 and min(np.ptp(x), np.ptp(y)) > NO_SPREAD
             yield nothing | {
                 "channel_id": int(channels[odd]),
                 "partners": [int(channels[sum(one.pair) - odd]) for one in broken],
@@ -105,18 +103,18 @@ class Relations:
                 if lasting(farthest.last, len(values))
                 else self.since + (farthest.last + 1) * self.step,
                 "before": pairs[farthest.pair],
-                "after": float(np.corrcoef(x, y)[0, 1]) if moving else None,
+                "after": _correlation(after, farthest.pair),
                 "score": farthest.score,
             }
 
-    def _pairs(self, scaled: Float64s) -> dict[tuple[int, int], float]:
+    def _pairs(self, scaled: Float64s) -> dict[_Pair, float]:
         """Pairs of channels that move together, and their correlations. ``scaled``: (channels, buckets)."""
         if not scaled.size:
             return {}
         near = wrapped(np.nan_to_num(scaled))
         near -= near.mean(axis=1, keepdims=True)
         near /= np.maximum(np.sqrt(np.square(near).sum(axis=1, keepdims=True)), 1e-12)
-        pairs = dict[tuple[int, int], float]()
+        pairs = dict[_Pair, float]()
         for begin in range(0, len(near), _ROWS):
             correlations = near[begin : begin + _ROWS] @ near.T
             own = np.arange(len(correlations))
@@ -131,11 +129,11 @@ class Relations:
         return pairs
 
     def _judged(
-        self, pair: tuple[int, int], before: Float64s, after: Float64s, signs: _Signs, pairs: int
+        self, pair: _Pair, before: Float64s, after: Float64s, signs: _Signs, pairs: Mapping[_Pair, float]
     ) -> tuple[bool, _Break | None]:
         """Return whether a part of a pair's reference is unlike the rest, and the pair's farthest break if it has one.
 
-        ``before``, ``after``: (channels, buckets).
+        ``before``, ``after``: (channels, buckets); ``pairs``: correlations of all pairs.
         """
         (i, j), sign = pair, signs[pair[0]][pair[1]]
         apart = before[i] - sign * before[j]
@@ -148,13 +146,18 @@ class Relations:
         far = np.abs(after[i] - sign * after[j] - middle)
         if (far > least_limit(known)).sum() < _LASTS:
             return is_unlike, None
-        limit = max(usual(known, pairs * self.alarm_every / self.step).limit, 1e-6)
+        limit = max(usual(known, len(pairs) * self.alarm_every / self.step).limit, 1e-6)
         size = np.nan_to_num(far / limit)
         breaks = [
             (float(size[first : last + 1].max()), -first, last)
             for first, last in runs(np.flatnonzero(size > 1), len(size))
             if (size[first : last + 1] > 1).sum() >= _LASTS
         ]
+        correlation, now = abs(pairs[pair]), _correlation(after, pair)
+        if now is not None and sign * now >= correlation:  # where both moved, they did so together
+            level = sign * after[j] + middle
+            parts = [(slice(-first, last + 1), (score, first, last)) for score, first, last in breaks]
+            breaks = [one for rows, one in parts if not _on_a_slope(after[i, rows], level[rows], limit, correlation)]
         if not breaks:
             return is_unlike, None
         score, first, last = max(breaks)
@@ -162,7 +165,28 @@ class Relations:
         return is_unlike, _Break(pair, -first, last, score, _sizes(pair, after[:, rows], signs))
 
 
-def _sizes(pair: tuple[int, int], values: Float64s, signs: _Signs) -> tuple[float, float]:
+def _correlation(values: Float64s, pair: _Pair) -> float | None:
+    """Correlation of a pair; None: one of them stands still. ``values``: (channels, buckets)."""
+    both = ~np.isnan(values[pair[0]] + values[pair[1]])
+    x, y = (values[channel][both] for channel in pair)
+    moving = len(x) > 1 and min(np.ptp(x), np.ptp(y)) > NO_SPREAD
+    return float(np.corrcoef(x, y)[0, 1]) if moving else None
+
+
+def _on_a_slope(one: Float64s, other: Float64s, limit: float, correlation: float) -> bool:
+    """Return whether values stay together by another slope than that of the reference.
+
+    Noise of a steady operation has a slope of its own, which may be the farther from the plant's the less it
+    correlates; where the load changes, scaled values are apart then, however they move together.
+    """
+    known = (~np.isnan(one - other)) & (np.abs(other) > 1)
+    farthest = correlation**_SLOPES
+    slope = float(np.median(one[known] / other[known])) if known.any() else np.inf
+    slope = min(max(slope, farthest), 1 / farthest)
+    return bool((np.abs(one - slope * other) > limit * max(slope, 1.0)).sum() < _LASTS)
+
+
+def _sizes(pair: _Pair, values: Float64s, signs: _Signs) -> tuple[float, float]:
     """How far both channels are from the others that they move with; if one has none, from what is usual of them."""
     others = [
         [values[k] - sign * values[partner] for partner, sign in signs[k].items() if partner not in pair] for k in pair

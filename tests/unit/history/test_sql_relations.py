@@ -124,3 +124,30 @@ def test_of_three_sisters_the_one_that_drifts_is_named() -> None:
         named += [row["channel_id"] for row in rows(every[:300], every[300:])]
     assert len(named) >= 15
     assert set(named) == {_IDS[1]}
+
+
+def loaded(slope: float, shared: float, drift: float = 0.0) -> list[dict[str, Any]]:
+    """Rows of two channels with some shared noise, of which the load moves the second one by another slope."""
+    random = np.random.default_rng(1)
+    load = np.where(np.arange(600) >= 400, 30.0, 0.0)
+    noise = shared * random.normal(size=(600, 1)) + np.sqrt(1 - shared**2) * random.normal(size=(600, 2))
+    late = np.clip((np.arange(600) - 450) / 100, 0, 1)
+    values = noise + np.column_stack([load, slope * load + drift * late])
+    return rows(values[:300], values[300:])
+
+
+def test_a_load_that_both_follow_breaks_nothing() -> None:
+    assert loaded(0.7, shared=0.95) == []
+    [row] = loaded(0.3, shared=0.95)
+    assert row["from_time"] == 2000, "the slope of the noise says that the second one follows more than that"
+
+
+def test_sisters_drift_apart_in_spite_of_a_load() -> None:
+    assert loaded(1.0, shared=0.995) == []
+    [row] = loaded(1.0, shared=0.995, drift=5.0)
+    assert row["after"] > row["before"]
+
+
+def test_a_pump_without_flow_breaks_its_relation() -> None:
+    [row] = loaded(0.0, shared=0.95)
+    assert (row["from_time"], row["to_time"]) == (2000, None)
