@@ -262,14 +262,18 @@ FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
--- First moves of channels from since on (verdict 0), and what is said about each channel (verdict_text).
+-- First moves of channels in an interval (verdict 0), and what is said about each channel (verdict_text). Samples are
+-- read until the reference ends, which may be behind the interval.
 CREATE MACRO moves_of(patterns, reference, since, until, step, false_alarms, sigmas) AS TABLE
-SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since), epoch_us(until),
-                          epoch_us(step), epoch_us(INTERVAL '1 hour'), epoch_us(false_alarms)::DOUBLE, sigmas),
-              recursive := true)
-FROM (SELECT list(g.fields) AS fields
-      FROM channels_with_gaps(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g
-      HAVING count(*) > 0) AS a;
+SELECT m.*
+FROM (SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since),
+                                epoch_us(until), epoch_us(step), epoch_us(INTERVAL '1 hour'),
+                                epoch_us(false_alarms)::DOUBLE, sigmas),
+                    recursive := true)
+      FROM (SELECT list(g.fields) AS fields
+            FROM channels_with_gaps(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g
+            HAVING count(*) > 0) AS a) AS m
+WHERE m.verdict > 0 OR m.time < until;
 
 -- Decreases of counters that are no wrap: the samples before and after.
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE

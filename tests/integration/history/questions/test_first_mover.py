@@ -38,3 +38,12 @@ async def test_steady_plant_has_no_first_mover(recorded: Recording) -> None:
     await recorded.samples("calm", _SECONDS, noise(1))
     await recorded.samples("new", _SECONDS[5000:], noise(2)[5000:])  # without a past there is nothing to compare with
     assert await recorded.ask("first_mover", at(4000), at(5400)) == []
+
+
+async def test_what_moves_behind_the_interval_is_not_listed(recorded: Recording) -> None:
+    """Samples are read until the end of a later reference."""
+    await recorded.samples("within", _SECONDS, noise(1) + 20 * (_SECONDS < 900))
+    await recorded.samples("behind", _SECONDS, noise(2) + 20 * (_SECONDS < 1500))
+    later = f"{at(1800).isoformat()}..{at(5400).isoformat()}"
+    rows = await recorded.ask("first_mover", at(600), at(1200), reference=later)
+    assert [(row["channel"], row["moved_at"]) for row in rows] == [("within", at(900))]
