@@ -10,10 +10,12 @@
 -- channel without samples in the reference is judged by the interval alone, as a line below the answer says.
 --
 -- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins.
--- "before" and "after" are those of one width: mean, slope in an hour, or standard deviation about a line; size is
--- "after" minus "before", so positive: it rose. Channels with fewer than 32 means are not judged, nor are the first and
--- the last 8 means of the others (16 for spreads), nor is what is left of the interval behind the last whole mean. A
--- change in a gap is shown where samples go on.
+-- "before" and "after" are those of one width: mean, slope in an hour, or spread, which is how far means are from
+-- their neighbours, as a standard deviation; size is "after" minus "before", so positive: it rose. A spread is never
+-- 0: what is much smaller than a step of rounded values, or than a thousandth of what the channel does, counts as
+-- that. Channels with fewer than 32 means are not judged, nor are the first and the last 8 means of the others (16
+-- for spreads), nor is what is left of the interval behind the last whole mean. A change in a gap is shown where
+-- samples go on.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -52,6 +52,7 @@ _FAR_LAG = 4  # buckets
 _AUTOCORRELATIONS = np.linspace(0, 0.97, 98)  # more is not told from changes
 # Variance of differences of values that are so far apart, by that of neighbours
 _GROWTHS = (1 - _AUTOCORRELATIONS**_FAR_LAG) / (1 - _AUTOCORRELATIONS)
+_WHITE_MEAN_ROUGHNESS = 1.287  # root of |second differences| of white noise of spread 1
 _WHITE_ROUGHNESS = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
 _ROUGHNESS_FACTOR = 1.15  # times the usual roughness: that of a few means is no larger by chance
 _HOUR = 3.6e9  # µs
@@ -112,22 +113,20 @@ class Changes:
                 for (kind, side, array), far in zip(scores, beyond, strict=True)
                 for bucket in np.flatnonzero(far[row]).tolist()
             ]
+            [rough] = np.sqrt(floor[row]) * _roughness((values[row : row + 1] - middle[row]) / floor[row])
             for kind, side, at, score in _clearest(candidates):
-                yield row, at, kind, *self._sizes(values[row], kind, at, side), score
-
-    def _sizes(self, values: Float64s, kind: int, at: int, side: int) -> tuple[float, float]:
-        """Level, slope or spread before and after a change."""
-        before, after = (self._size(half, kind) for half in (values[at - side : at], values[at : at + side]))
-        return before, after
+                scored = rough if kind == _SPREAD else values[row]
+                before, after = (self._size(half, kind) for half in (scored[at - side : at], scored[at : at + side]))
+                yield row, at, kind, before, after, score
 
     def _size(self, values: Float64s, kind: int) -> float:
+        """Level, slope or spread, of values, of a spread of their roughness."""
         if kind == _LEVEL:
             return float(values.mean())
+        if kind == _SPREAD:
+            return float(np.square(values.mean() / _WHITE_MEAN_ROUGHNESS))
         off = np.arange(len(values)) - (len(values) - 1) / 2
-        slope = float(off @ values / (off @ off))
-        if kind == _SLOPE:
-            return slope * _HOUR / self.grid.step
-        return float((values - values.mean() - slope * off).std(ddof=2))
+        return float(off @ values / (off @ off)) * _HOUR / self.grid.step
 
 
 def _verdict(n: int, begin: int, end: int) -> int:

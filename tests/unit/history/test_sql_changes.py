@@ -94,7 +94,7 @@ def test_sizes() -> None:
 @pytest.mark.parametrize("depends", [0.0, 0.5, 0.8, 0.9])
 def test_fewer_than_one_channel_of_noise_in_a_thousand_has_a_change(depends: float) -> None:
     assert changes(noise(5, 1000, depends))[0] == []
-    assert changes(noise(5, 1000, depends), earlier=noise(6, 1000, depends))[0] == []
+    assert changes(noise(5, 300, depends), earlier=noise(6, 300, depends))[0] == []
 
 
 def test_a_reference_tells_how_much_values_depend_on_those_before() -> None:
@@ -141,6 +141,16 @@ def test_changes_as_large_as_those_of_most_of_a_reference_are_its_habit() -> Non
     assert len({channel for channel, at, _ in rows if abs(at - 90) <= 1}) >= 38
     calm = np.hstack([noise(seed, 40) for seed in (10, 11, 12)])
     assert len(changes(stepping, earlier=np.hstack([earlier[:, :_N], calm]))[0]) >= 40
+
+
+def test_spreads_are_those_that_the_score_is_of() -> None:
+    """Values that wander, and then scatter about their neighbours as far."""
+    wandering = noise(17, 40, 0.95) * np.sqrt(1 - 0.95**2)
+    _, computed = changes(np.where(_PLACES >= AT, noise(18, 40), wandering))
+    spreads = computed["kind"] == 2
+    ratio = np.log(computed["after"] / computed["before"])[spreads]
+    assert spreads.sum() >= 20
+    assert (ratio >= 2 * 0.6 * computed["score"][spreads] / np.sqrt(_N // 8) - 1e-9).all()
 
 
 def test_a_moment_has_one_row() -> None:
