@@ -10,7 +10,7 @@
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns [NULL: all]
---   hold      interval     least mean time that a value is held [NULL: 10 sampling intervals, a 100th of the interval]
+--   hold      interval     least mean time that a value is held [NULL: 10 sampling intervals, a 20th of the interval]
 --   lookback  interval     how far before since to look for the earlier value [NULL: 1 h, 300 sampling intervals]
 -- Legal: hold 0 s..100 years, lookback 0 s..100 years
 -- Reads from: since - lookback

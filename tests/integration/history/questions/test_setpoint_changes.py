@@ -96,3 +96,14 @@ async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded:
     await recorded.event(2100, "text", "short", "sp")
     rows = await recorded.ask("setpoint_changes", at(1800), at(3600))
     assert [(r["channel"], r["what"]) for r in rows] == [("serial", "set point, rounded"), ("sp", "set point")]
+
+
+async def test_a_state_that_changes_all_the_time_is_no_set_point(recorded: Recording) -> None:
+    """A valve of a batch, which switches more than twenty times, would hide the change that somebody made."""
+    for name in ("valve", "recipe"):
+        await recorded.channel(name, "discrete", lo=None, hi=None)
+    await recorded.samples("valve", np.arange(0.0, 14_400.0, 300.0), np.arange(48) % 2)
+    await recorded.samples("recipe", [0, 9_000], [1, 7])
+    assert {row["channel"] for row in await recorded.ask("setpoint_changes", at(7200), at(14_400))} == {"recipe"}
+    every = await recorded.ask("setpoint_changes", at(7200), at(14_400), hold="5 min")
+    assert {row["channel"] for row in every} == {"recipe", "valve"}
