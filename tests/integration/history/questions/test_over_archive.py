@@ -220,7 +220,6 @@ def test_duckdb_writes_numbers_as_postgresql_does() -> None:
 
 _WITHOUT_TIMES = {
     "correlation",
-    "gaps_and_coverage",
     "oscillation",
     "what_changed",
 }  # rows are about all of the interval
