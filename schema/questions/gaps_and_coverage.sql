@@ -17,7 +17,8 @@
 -- a silence longer than usual_seconds, which is five times what 90 % of its distances do not exceed, is unrecorded. It
 -- takes 20 distances in the interval, or with the time of lookback before it. If there are fewer, covered_percent is
 -- NULL: nobody knows.
--- longest_from and longest_to are those of the longest gap or unrecorded silence, and longest_seconds its length.
+-- longest_from and longest_to are those of the longest gap or unrecorded silence, the earliest of several, and
+-- longest_seconds its length.
 -- Shown first: channel, covered_percent, missing_seconds, unrecorded_seconds, longest_from, reasons
 -- Without rows: nothing is missing in {channels}; --complete true lists them
 -- Portions: channel
@@ -277,8 +278,8 @@ unrecorded AS (
     SELECT r.channel_id, count(*) AS n, sum(r.seconds) AS seconds FROM silent_runs AS r GROUP BY r.channel_id
 ),
 longest AS (
-    SELECT r.channel_id, max(r.seconds) AS seconds, arg_max(r.from_time, r.seconds) AS from_time,
-           arg_max(r.to_time, r.seconds) AS to_time
+    SELECT r.channel_id, max(r.seconds) AS seconds, first(r.from_time ORDER BY r.seconds DESC, r.from_time) AS from_time,
+           first(r.to_time ORDER BY r.seconds DESC, r.from_time) AS to_time
     FROM (FROM missing_runs UNION ALL FROM silent_runs) AS r
     GROUP BY r.channel_id
 ),
