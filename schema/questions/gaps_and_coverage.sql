@@ -278,7 +278,8 @@ unrecorded AS (
     SELECT r.channel_id, count(*) AS n, sum(r.seconds) AS seconds FROM silent_runs AS r GROUP BY r.channel_id
 ),
 longest AS (
-    SELECT r.channel_id, max(r.seconds) AS seconds, first(r.from_time ORDER BY r.seconds DESC, r.from_time) AS from_time,
+    SELECT r.channel_id, max(r.seconds) AS seconds,
+           first(r.from_time ORDER BY r.seconds DESC, r.from_time) AS from_time,
            first(r.to_time ORDER BY r.seconds DESC, r.from_time) AS to_time
     FROM (FROM missing_runs UNION ALL FROM silent_runs) AS r
     GROUP BY r.channel_id
