@@ -125,7 +125,7 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
     nearer = found.around[:, None] & (np.abs(now - paused) < np.abs(now - usual_now))
     usual_now = np.where(nearer, paused, usual_now)
     unknown = np.ones(len(now), np.bool_)  # nothing says where these are in a cycle, or whether there is a pause
-    unknown[found.edges[0] + beside[0] : found.edges[-1] - beside[0]] = False
+    unknown[found.edges[0] + beside[0] : max(found.edges[-1] - beside[0], 0)] = False
     for edge in (np.flatnonzero(np.diff(found.pauses)) + 1).tolist():
         unknown[max(edge - beside[0], 0) : edge + beside[0]] = True
     usual_now = np.where(unknown[:, None] & ~np.isnan(now), now, usual_now)

@@ -235,3 +235,10 @@ def test_unlike_parts_of_a_reference_with_pauses_have_their_times() -> None:
     [(unlike_from, unlike_to)] = {(row["unlike_from"][0], row["unlike_to"][0]) for row in rows if row["unlike_from"]}
     assert unlike_from == pytest.approx(10 * begin - 20_000, abs=20)
     assert unlike_to == 10 * end - 20_000
+
+
+def test_an_interval_without_a_whole_cycle_is_not_judged_where_pauses_are_usual() -> None:
+    now = with_pauses(5, 2 * PERIOD)
+    usual = usual_courses(with_pauses(0, 1200), now)
+    assert usual.verdicts[:3].tolist() == [CYCLIC] * 3
+    assert np.array_equal(usual.now[:, :3], now[:, :3])
