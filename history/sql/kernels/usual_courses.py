@@ -47,6 +47,10 @@ class _Cycles(NamedTuple):
     pauses: NDArray[np.bool_]  # (buckets,)
     around: NDArray[np.bool_]  # (buckets,) pauses, the cycles beside them, and the parts of cycles at both ends
 
+    def stretched(self, values: Float64s, period: int) -> Float64s:
+        """Those that are like the usual one, each of its length: (cycles, period, channels)."""
+        return _stretched(values, self.edges[:-1][self.alike], self.lengths[self.alike], period)
+
 
 def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
     """Usual values of a reference, and of an interval: (buckets, channels); NaN: there is no value."""
@@ -109,7 +113,7 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
         return None  # of batches with a pause after each, nothing says how long they last
     other = np.minimum(np.abs(known.lengths[known.alike] - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
-    cycles, usual = _stretched(before, known, period), np.empty(before.shape)
+    cycles, usual = known.stretched(before, period), np.empty(before.shape)
     cycle_of = np.searchsorted(known.edges, np.arange(len(before)), side="right") - 1
     part_of = np.flatnonzero(known.alike) % PARTS
     for part in range(PARTS):
@@ -119,17 +123,23 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
     usual_now = _course(now, cycles, found, beside)
     if not known.pauses.any():
         return _Cyclic(usual, usual_now, known.pauses)
-    usual[known.pauses] = np.median(before[known.pauses], axis=0)
-    low, high = before[known.pauses].min(axis=0), before[known.pauses].max(axis=0)
-    paused = np.fmax(np.fmin(now, high), low)  # what was there in a pause is usual in one
-    nearer = found.around[:, None] & (np.abs(now - paused) < np.abs(now - usual_now))
-    usual_now = np.where(nearer, paused, usual_now)
+    in_pauses = before[known.pauses]
+    usual[known.pauses] = np.median(in_pauses, axis=0)
+    return _Cyclic(usual, _with_pauses(now, usual_now, in_pauses, found, beside[0]), known.around)
+
+
+def _with_pauses(now: Float64s, usual: Float64s, in_pauses: Float64s, of: _Cycles, beside: int) -> Float64s:
+    """Usual values of an interval that may have pauses, each of which is as usual as those of the reference.
+
+    ``in_pauses``: (buckets, channels), of the reference; ``beside``: buckets by which edges of pauses may be off.
+    """
+    paused = np.fmax(np.fmin(now, in_pauses.max(axis=0)), in_pauses.min(axis=0))
+    is_nearer = of.around[:, None] & (np.abs(now - paused) < np.abs(now - usual))
     unknown = np.ones(len(now), np.bool_)  # nothing says where these are in a cycle, or whether there is a pause
-    unknown[found.edges[0] + beside[0] : max(found.edges[-1] - beside[0], 0)] = False
-    for edge in (np.flatnonzero(np.diff(found.pauses)) + 1).tolist():
-        unknown[max(edge - beside[0], 0) : edge + beside[0]] = True
-    usual_now = np.where(unknown[:, None] & ~np.isnan(now), now, usual_now)
-    return _Cyclic(usual, usual_now, known.around)
+    unknown[of.edges[0] + beside : max(of.edges[-1] - beside, 0)] = False
+    for edge in (np.flatnonzero(np.diff(of.pauses)) + 1).tolist():
+        unknown[max(edge - beside, 0) : edge + beside] = True
+    return np.where(unknown[:, None] & ~np.isnan(now), now, np.where(is_nearer, paused, usual))
 
 
 def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:
@@ -146,8 +156,12 @@ def _first_peak(correlation: Float64s) -> int:
     highest = float(correlation[begin:].max(initial=0.0))
     if highest < ALIKE:
         return 0
-    at = begin + int(np.argmax(correlation[begin:] >= _SHORTER * highest))
-    while at + 1 < len(correlation) and correlation[at + 1] > correlation[at]:
+    return _peak(correlation, begin + int(np.argmax(correlation[begin:] >= _SHORTER * highest)))
+
+
+def _peak(values: Float64s, at: int) -> int:
+    """Position up to which values rise from one on."""
+    while at + 1 < len(values) and values[at + 1] > values[at]:
         at += 1
     return at
 
@@ -161,7 +175,7 @@ def _usual_cycle(scaled: Float64s, swinging: NDArray[np.bool_], period: int) -> 
             found = _cycles(scaled[:, repeated], shape[:, repeated])
             if not found.alike.any():
                 break
-            cycles = _stretched(scaled, found, period)
+            cycles = found.stretched(scaled, period)
             shape = np.median(cycles, axis=0)
             left = np.median(np.abs(cycles - shape), axis=(0, 1))
             whole = np.median(np.abs(cycles - np.median(shape, axis=0)), axis=(0, 1))
@@ -179,10 +193,12 @@ def _cycles(scaled: Float64s, shape: Float64s) -> _Cycles:
     edges = _begins(likeness, period)
     begins, lengths = edges[:-1], np.diff(edges)
     follows = np.abs(lengths - period) <= _most(period)
-    for cycle in np.flatnonzero(follows & (2 * (lengths - period) > _most(period))).tolist():
-        begin, n = int(begins[cycle]), int(lengths[cycle])
-        longer = scaled[(begin + (np.arange(period) + 0.5) / period * n).astype(np.intp)]
-        follows[cycle] = np.square(longer - shape).sum() < np.square(scaled[begin : begin + period] - shape).sum()
+    long = np.flatnonzero(follows & (2 * (lengths - period) > _most(period)))  # or the usual one and a short pause
+    off, off_as_usual = (
+        np.square(_stretched(scaled, begins[long], n, period) - shape).sum(axis=(1, 2))
+        for n in (lengths[long], np.full(len(long), period))
+    )
+    follows[long] = off < off_as_usual
     lengths = np.where(follows, lengths, np.minimum(lengths, period))
     alike = likeness[begins] >= ALIKE
     joined = follows[:-1] & alike[:-1] & alike[1:]  # a cycle and the next one
@@ -218,9 +234,7 @@ def _begins(likeness: Float64s, period: int) -> NDArray[np.intp]:
         if len(near) <= most:
             return np.array(begins, np.intp)  # the values end before the next one does
         if likeness[begins[-1]] >= ALIKE and near.max() >= ALIKE / 2:
-            at += int(np.argmax(near)) - most
-            while at + 1 < len(likeness) and likeness[at + 1] > likeness[at]:
-                at += 1  # after a short pause, it begins later
+            at = _peak(likeness, at - most + int(np.argmax(near)))  # after a short pause, it begins later
         elif len(alike := np.flatnonzero(likeness[at - period // 2 : at + period // 2 + 1] >= ALIKE)):
             first = at - period // 2 + int(alike[0])  # after a pause, it begins anywhere
             at = first + int(np.argmax(likeness[first : first + most + 1]))
@@ -234,10 +248,10 @@ def _most(period: int) -> int:
     return max(period // _OTHER_LENGTH, 1)
 
 
-def _stretched(values: Float64s, of: _Cycles, period: int) -> Float64s:
-    """The cycles, each of the usual length: (cycles, period, channels)."""
+def _stretched(values: Float64s, begins: NDArray[np.intp], lengths: NDArray[np.intp], period: int) -> Float64s:
+    """Cycles with these begins and lengths, each of the usual length: (cycles, period, channels)."""
     place = (np.arange(period) + 0.5) / period
-    return values[(of.edges[:-1][of.alike, None] + of.lengths[of.alike, None] * place).astype(np.intp)]
+    return values[(begins[:, None] + lengths[:, None] * place).astype(np.intp)]
 
 
 def _course(values: Float64s, cycles: Float64s, of: _Cycles, beside: tuple[int, int]) -> Float64s:
