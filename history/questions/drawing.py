@@ -27,6 +27,7 @@ from core.errors import OperationError
 from core.files import write_atomically
 from core.formatting import names_text
 from core.imports import require_analysis
+from core.timestamps import microseconds
 
 FORMATS = (".png", ".svg")
 MAX_CHANNELS = 8  # a panel each
@@ -386,7 +387,7 @@ def _broken(curve: Any, gaps: Sequence[datetime]) -> Curve:
 
 def _between(curve: Curve, since: datetime, until: datetime) -> Curve:
     time, *values = curve
-    begin, end = (np.datetime64(at.astimezone(UTC).replace(tzinfo=None), "us") for at in (since, until))
+    begin, end = (np.datetime64(microseconds(at), "us") for at in (since, until))
     inside = (time >= begin) & (time <= end)
     low, middle, high = (value[inside] for value in values)
     return time[inside], low, middle, high

@@ -29,8 +29,7 @@ WITH
 earlier AS (
     -- With what comes after it, as far as it may be out of step: not with the run itself.
     SELECT reference[1] AS begins,
-           CASE WHEN reference[2] <= since THEN least(reference[2] + warp, since)
-                WHEN reference[2] > since THEN reference[2] + warp END AS ends
+           CASE WHEN reference[2] <= since THEN least(reference[2] + warp, since) ELSE reference[2] + warp END AS ends
 ),
 analog AS (
     SELECT g.channel_id, g.name, g.fields, dense_rank() OVER (ORDER BY c.unit_path)::INT AS number

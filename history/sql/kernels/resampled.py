@@ -103,11 +103,12 @@ class Grid:
     def _before_silences(self, channel: NDArray[np.int32], time: Int64s, held: NDArray[np.int32]) -> Int64s:
         """Rows of the last samples before silences, of channels of which a value is ``held``."""
         rows = [np.empty(0, np.int64)]
-        for number in np.unique(held).tolist():
-            position = np.searchsorted(self.channels.channels, number)
-            if self.channels.pushed[position]:
-                of_channel = rows_of(channel, number)
-                rows.append(of_channel.start + silences(time[of_channel], int(self.channels.ends[position])))
+        numbers = np.unique(held)
+        places = self.channels.positions(numbers)
+        pushed, ends = self.channels.pushed[places], self.channels.ends[places]
+        for number, end in zip(numbers[pushed].tolist(), ends[pushed].tolist(), strict=True):
+            of_channel = rows_of(channel, number)
+            rows.append(of_channel.start + silences(time[of_channel], end))
         return np.concatenate(rows)
 
     def _within_gaps(self, channel: NDArray[np.int32], number: Int64s) -> NDArray[np.bool_]:
