@@ -38,7 +38,7 @@ from history.imports.check import Checked, Duplicates, check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
 from history.imports.fields import bad_input
-from history.imports.kinds import KINDS, SaidKinds
+from history.imports.kinds import KINDS, GivenKinds
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
 from history.imports.portion import FileReader, ImportPortion
@@ -65,7 +65,7 @@ def run(
     options: Options,
     duplicates: Duplicates,
     source: str,
-    kinds: SaidKinds,
+    kinds: GivenKinds,
     who: str,
     yes: bool,
     console: Console,
@@ -118,7 +118,7 @@ class _Import:
     dsn: str
     time_out: float
     source: str
-    kinds: SaidKinds
+    kinds: GivenKinds
     who: str
     console: Console
 
@@ -193,8 +193,8 @@ class _Import:
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {names_text(created)}")
             for kind in KINDS:
-                if said := [name for name in created if self.kinds.of(name) == kind]:
-                    lines.append(f"    {kind}, as --kind says: {names_text(said)}")
+                if given := [name for name in created if self.kinds.of(name) == kind]:
+                    lines.append(f"    {kind}, as --kind says: {names_text(given)}")
             lines += [f"    {hint}" for hint in self._hints(checked, created)]
         by_source: dict[str, list[str]] = {}
         for name, row, n in zip(reader.names, targets.channels, checked.counts, strict=True):
@@ -233,8 +233,8 @@ class _Import:
     def _hints(self, checked: Checked, created: Collection[str]) -> Iterator[str]:
         """Lines about channels that were created, or are to be, whose values do not look like analog ones."""
         names = enumerate(checked.reader.names)
-        unsaid = {name: place for place, name in names if name in created and self.kinds.of(name) is None}
-        return checked.forms.hints(unsaid)
+        others = {name: place for place, name in names if name in created and self.kinds.of(name) is None}
+        return checked.forms.hints(others)
 
     async def _channels(
         self, connection: asyncpg.Connection[Any], checked: Checked

@@ -1,4 +1,4 @@
-"""Kinds of the channels that an import creates: those that the user says, and what the values of others look like."""
+"""Kinds of the channels that an import creates: those that are given, and those that the values of others resemble."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _SAMPLES = 10  # of what looks like a state, at least
 
 
 @dataclass(frozen=True, slots=True)
-class SaidKinds:
+class GivenKinds:
     """Kinds of channels by their names, in which ``*`` stands for any text; of several, the last one counts."""
 
     by_name: dict[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> str | None:
-        """The kind of a channel, if it is said."""
-        return next((self.by_name[said] for said in reversed(self.by_name) if matches(name, [said])), None)
+        """The kind of a channel, if it is given."""
+        return next((kind for pattern, kind in reversed(self.by_name.items()) if matches(name, [pattern])), None)
 
     def require_used(self, names: Sequence[str]) -> None:
         """Raise OperationError for the kind of what is in no file."""
-        if unused := [said for said in self.by_name if not any(matches(name, [said]) for name in names)]:
+        if unused := [pattern for pattern in self.by_name if not any(matches(name, [pattern]) for name in names)]:
             raise no_match("--kind", unused)
 
 
-def parse_kinds(texts: Iterable[str]) -> SaidKinds:
+def parse_kinds(texts: Iterable[str]) -> GivenKinds:
     """Kinds of ``NAME=KIND``. Raises OperationError."""
     kinds = dict[str, str]()
     for text in texts:
@@ -45,12 +45,12 @@ def parse_kinds(texts: Iterable[str]) -> SaidKinds:
         if not name or kind.lower() not in KINDS:
             raise OperationError(f"--kind: found {text!r}; legal: NAME=KIND, where KIND is {', '.join(KINDS)}")
         kinds[name] = kind.lower()
-    return SaidKinds(kinds)
+    return GivenKinds(kinds)
 
 
 @dataclass(slots=True)
 class ValueForms:
-    """What the good values of channels look like, as samples are added. Arrays are by channel."""
+    """Forms of the good values of channels, as samples are added. Arrays are by channel."""
 
     samples: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     rises: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -193,7 +193,7 @@ class Departures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Learned:
-    """What a reference says of a unit."""
+    """Model of a unit, learned from a reference."""
 
     reference: Float64s  # (buckets, channels)
     verdicts: NDArray[np.intp]  # (channels,): those that are JUDGED are in the model

@@ -122,7 +122,7 @@ def loaded(seed: int, load: Float64s) -> Float64s:
 
 
 def parts(reference: Float64s, later: Float64s) -> list[tuple[Any, ...]]:
-    """What is said of the parts of a reference."""
+    """Verdicts on the parts of a reference."""
     fields = ("verdict", "unlike_from", "unlike_to", "like_from", "like_to")
     said = [row for row in of_unit(reference, later) if row["unlike_from"] is not None]
     return [tuple(row[field] for field in fields) for row in said if row["channel_id"] == 10]

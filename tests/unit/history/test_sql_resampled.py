@@ -94,14 +94,14 @@ def check_means(channels: list[Channel], step: int) -> None:
 
 
 def buckets_with_values(times: list[int], ends: int, **fields: Any) -> set[int]:
-    """Of 10 µs, of a channel with a sample at each of some times."""
+    """Buckets of 10 µs that have a value, of a channel with a sample at each of some times."""
     channel = {**channel_fields(0, [], ends), "pushed": True, **fields}
     means = Grid(Channels.of_fields([channel]), 0, 10).numbers(columns([(0, time, float(time), 0) for time in times]))
     return set(means["number"].tolist())
 
 
 def test_silence_of_what_is_sampled_regularly_has_no_value() -> None:
-    """Of pushed analog channels, whose gaps nobody records; one that reports changes holds its value."""
+    """Pushed analog channels have no recorded gaps; one that reports changes holds its value."""
     before, after = list(range(-200, 300, 10)), list(range(600, 1200, 10))
     regular, every, known = [*before, *after], set(range(120)), {*range(30), *range(60, 120)}
     assert buckets_with_values(regular, 1200) == known

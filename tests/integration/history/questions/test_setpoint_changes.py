@@ -64,7 +64,7 @@ async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded
 
 
 async def test_change_just_before_the_end_is_listed(recorded: Recording) -> None:
-    """Of channels that report only changes: what they held before counts for the mean time that a value is held."""
+    """Values held before count for the mean time that a value is held, of channels that report only changes."""
     for name, kind in (("valve", "discrete"), ("mode", "text")):
         await recorded.channel(name, kind, lo=None, hi=None)
     await recorded.samples("flow_sp", [0, 39_995], [90, 96])
