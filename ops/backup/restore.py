@@ -33,6 +33,8 @@ from ops.postgres.mounted import cluster_of
 from ops.postgres.server import Server
 from schema.queries import load
 
+_LOGIN_SECONDS = 600.0  # of a server that has the time which others leave
+
 
 def restore(
     state: State,
@@ -70,7 +72,7 @@ def restore(
     try:
         _check_backups(state, cluster)
         with server_stopped():
-            _restore(state, cluster, at, progress, before_start, configuration=rehearsed is None)
+            _restore(state, cluster, at, progress, before_start, rehearsed)
     except BaseException:
         cluster.archive = before
         raise
@@ -93,15 +95,16 @@ def _restore(
     at: datetime | None,
     progress: Callable[[str], None],
     before_start: Callable[[], object],
-    *,
-    configuration: bool,
+    rehearsed: State | None,
 ) -> None:
     """Make the data, and recover them. What is not whole does not stay."""
     partial = cluster.data.with_name("data.restored")
-    log = state.log / "postgres.log"
+    log = (rehearsed or state).log / ("rehearsal.log" if rehearsed else "postgres.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begin = log.stat().st_size if log.exists() else 0
     _remove(cluster.data, partial)
     try:
-        _restore_files(state, cluster, at, progress, partial, configuration=configuration)
+        _restore_files(state, cluster, at, progress, partial, configuration=rehearsed is None)
         before_start()
         progress("recovering")
         with database_errors(), Server(state.root, cluster=cluster, log=log):
@@ -109,7 +112,8 @@ def _restore(
     except BaseException as error:
         _remove(cluster.data, partial)
         if isinstance(error, DatabaseError):
-            raise OperationError(f"the restored database does not recover: {_last_words(log)} (see {log})") from error
+            words = _last_words(log, begin) or error
+            raise OperationError(f"the restored database does not recover: {words} (see {log})") from error
         raise
 
 
@@ -120,17 +124,17 @@ async def _catch_up(state: State) -> None:
     newer notes, and the writer notices by itself what it has to write again.
     """
     dsn = state.dsn("owner")
-    async with connected(dsn, "plantlog restore") as connection:
+    async with connected(dsn, "plantlog restore", seconds=_LOGIN_SECONDS) as connection:
         password = await connection.fetchval(load("migrate")["format_login"], OWNER, urlsplit(dsn).password)
         await connection.execute(password)
         if not state.installation.exists():
             await bring_up_to_date(connection, state.spool)
 
 
-def _last_words(log: Path) -> str:
-    """The last lines of the server's log, without lines of sessions, which have a user."""
-    errors = re.findall(r"\] FATAL:  (.*)", log.read_text(errors="replace"))
-    return errors[-1] if errors else "it exited"
+def _last_words(log: Path, begin: int) -> str:
+    """The last error in the server's log, "" without one. Lines of sessions, which have a user, are not among them."""
+    errors = re.findall(r"\] (?:FATAL|PANIC):  (.*)", log.read_bytes()[begin:].decode(errors="replace"))
+    return errors[-1] if errors else ""
 
 
 def _remove(*folders: Path) -> None:

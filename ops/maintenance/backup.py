@@ -81,7 +81,7 @@ async def rehearse_when_due(context: JobContext, connection: Connection) -> JobR
     if proof is not None and (time.time() - proof.at < _REHEARSE_SECONDS or proof.label == all_backups[-1].label):
         return JobResult(detail=f"proven: {proof.label}")
     process = await asyncio.create_subprocess_exec(
-        *("nice", "-n", "19", sys.executable, "-P", "-m", "ops", "admin", "backup", "rehearse"),
+        *("nice", "-n", "10", sys.executable, "-P", "-m", "ops", "admin", "backup", "rehearse"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "PLANTLOG_STATE": str(context.state.root)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,6 @@ from core.paths import State
 from ops.postgres.bootstrap import maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 
-_START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _SHUTDOWN_SECONDS = 600.0  # with the last checkpoint, of much memory to a slow disk
 _PORTS_TRIED = 3
@@ -69,13 +69,13 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start, and wait until it answers, however long it recovers or others leave it no time."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._cluster.command(), *self._options], stdout=log, stderr=log, cwd="/"
             )
         process = self._process
-        answers = wait_until_ready(maintenance_dsn(self.owner_dsn), _START_SECONDS, lambda: process.poll() is None)
+        answers = wait_until_ready(maintenance_dsn(self.owner_dsn), math.inf, lambda: process.poll() is None)
         try:
             asyncio.run(answers)
         except KeyboardInterrupt:

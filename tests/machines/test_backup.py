@@ -9,10 +9,11 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -247,6 +248,29 @@ def test_a_point_in_time(site: Site, tmp_path: Path) -> None:
         assert asyncio.run(values(state)) == [1, 2]
 
 
+def test_a_restore_whose_server_is_killed_says_so(site: Site, tmp_path: Path) -> None:
+    """Its log has no last words; those that it had before are not taken for them."""
+    repository = shutil.copytree(site.repository, tmp_path / "mounted")
+    state = State(tmp_path / "new")
+    state.log.mkdir(parents=True)
+    (state.log / "postgres.log").write_text("2026-01-01 00:00:00.000 <Z>0 [1] FATAL:  of another time\n")
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(0.001):
+            with suppress(FileNotFoundError, ProcessLookupError, IndexError):  # IndexError: it is just written
+                os.kill(int(cluster_pid.read_text().split()[0]), signal.SIGKILL)
+
+    cluster_pid = state.root / "postgres" / "cluster" / "data" / "postmaster.pid"
+    killer = threading.Thread(target=kill)
+    with pytest.raises(OperationError, match=r"does not recover: the database does not respond \(.*postgres\.log"):
+        try:
+            restore(state, archive(repository), None, print, before_start=killer.start)
+        finally:
+            ended.set()
+            killer.join()
+
+
 def test_a_restore_that_is_refused_leaves_all_as_it_was(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +309,7 @@ def test_a_rehearsal_finds_what_the_backup_lacks(site: Site) -> None:
     assert rehearse(site.state, print) == Proof.load(site.state)
     assert not (site.state.root / "rehearsal" / "state").exists()
     [backup] = asyncio.run(backups(site.state))
+    assert "ready to accept connections" in (site.state.log / "rehearsal.log").read_text()
     asyncio.run(fetchval(site.state, _NOT_ARCHIVED, backup.started - timedelta(hours=1)))
     with pytest.raises(OperationError, match=rf"backup {backup.label} has only \d+ of \d+ batches, \d+ of \d+ rows"):
         rehearse(site.state, print)
