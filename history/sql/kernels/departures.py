@@ -114,7 +114,7 @@ class Departures:
         course = usual_courses(reference, values)
         moves = course.verdicts != JUDGED
         reference = np.where(moves, reference - course.before, reference)[~course.left_out]
-        values = np.where(moves, values - course.now, values)
+        values = values - course.now + np.where(moves, 0.0, course.before[0])
         learned = _learned(reference)
         odd, verdict_on_parts = learned.unlike_parts(), UNLIKE
         if odd.any() and not odd[-1]:

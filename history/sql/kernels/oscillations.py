@@ -114,21 +114,23 @@ class Oscillations:
 
 
 def without_slow(values: Float64s) -> Float64s:
-    """Values without their line and what has fewer than six periods."""
-    place = np.arange(len(values)) - (len(values) - 1) / 2
-    off = values - values.mean()
-    off -= place * (place @ off) / (place @ place)
+    """Values without their line and what has fewer than six periods. ``values``: in the order of time by the last
+    axis."""
+    n = values.shape[-1]
+    place = np.arange(n) - (n - 1) / 2
+    off = values - values.mean(axis=-1, keepdims=True)
+    off -= place * (off @ place)[..., None] / (place @ place)
     spectrum = np.fft.rfft(off)
-    spectrum[: _SLOWEST - 1] = 0
-    return np.fft.irfft(spectrum, len(values))
+    spectrum[..., : _SLOWEST - 1] = 0
+    return np.fft.irfft(spectrum, n)
 
 
 def autocorrelation(values: Float64s) -> Float64s:
-    """Autocorrelation of the lags up to half of the values; it is not weakened by having fewer of them."""
-    n = len(values)
-    power = np.square(np.abs(np.fft.rfft(values, 2 * n)))
-    sums = np.fft.irfft(power)[: n // 2]
-    correlation: Float64s = sums / max(sums[0], 1e-300) * n / (n - np.arange(n // 2))
+    """Autocorrelation of the lags up to half of the values, along the last axis; it is not weakened by having fewer of
+    them."""
+    n = values.shape[-1]
+    sums = np.fft.irfft(np.square(np.abs(np.fft.rfft(values, 2 * n))))[..., : n // 2]
+    correlation: Float64s = sums / np.maximum(sums[..., :1], 1e-300) * n / (n - np.arange(n // 2))
     return correlation
 
 

@@ -9,6 +9,7 @@ drifts all through the reference may go on as far, or back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITION
 _SHORTEST = 5  # buckets of a cycle, at least
 _SHORTER = 0.9  # of the highest autocorrelation: a shorter period that has as much is the cycle
 _OTHER_LENGTH = 4  # part of a cycle by which one is longer or shorter than usual, at most
+_RUNS = 1, 2, 4  # parts of a reference, one of which has no pause
+_HIDDEN = 0.5  # of the variance of a channel, at most, is there where it runs
 _ROUNDS = 3  # in which the usual cycle is found
 _FARTHEST = 4.0  # spreads: what is farther counts as so far where cycles are looked for
 _EDGE = 6.0  # median deviations: where the usual cycle goes so far at once, it does so a little earlier or later
@@ -55,18 +58,20 @@ class _Cycles(NamedTuple):
 def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
     """Usual values of a reference, and of an interval: (buckets, channels); NaN: there is no value."""
     filled = np.where(np.isnan(before).all(axis=0), 0.0, before)
-    middle, spread = np.nanmedian(filled, axis=0), np.nanstd(filled, axis=0)
+    middle = np.nanmedian(filled, axis=0)
     filled = np.where(np.isnan(filled), middle, filled)
     usual, usual_now = np.broadcast_to(middle, before.shape), np.broadcast_to(middle, now.shape)
     verdicts, left_out = np.full(len(middle), JUDGED, np.intp), np.zeros(len(before), np.bool_)
     least = NO_SPREAD * np.abs(filled).max(axis=0)  # else nothing says what is far
-    if (cyclic := _cyclic(filled, now, middle, spread)) is not None:
-        off = filled - cyclic.before
-        explained = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * np.square(spread)
+    if (cyclic := _cyclic(filled, now)) is not None:
+        runs = ~cyclic.left_out  # what a pause does is known by itself
+        off = (filled - cyclic.before)[runs]
+        explained = np.square(off).mean(axis=0) < (1 - _EXPLAINED) * filled[runs].var(axis=0)
         verdicts[explained & (np.ptp(off, axis=0) > least)] = CYCLIC
-        usual = np.where(verdicts == CYCLIC, cyclic.before, usual)
-        usual_now = np.where(verdicts == CYCLIC, cyclic.now, usual_now)
-        left_out = cyclic.left_out & (verdicts == CYCLIC).any()
+        if (verdicts == CYCLIC).any():
+            usual = np.where(verdicts == CYCLIC, cyclic.before, usual)
+            usual_now = np.where(verdicts == CYCLIC, cyclic.now, _paused(now, usual_now, cyclic))
+            left_out = cyclic.left_out
     for column in np.flatnonzero(verdicts == JUDGED):
         known = before[~np.isnan(before[:, column]), column]
         if len(known) < MIN_POSITIONS or not drifts(known):
@@ -92,24 +97,25 @@ class _Cyclic(NamedTuple):
     before: Float64s  # (buckets, channels); in a pause the median of all pauses
     now: Float64s  # (buckets, channels)
     left_out: NDArray[np.bool_]  # (buckets,) of the reference: pauses, and what they may cut off
+    in_pauses: Float64s  # (buckets of pauses, channels)
+    around: NDArray[np.bool_]  # (buckets,) of the interval: pauses, and what they may cut off
 
 
-def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s) -> _Cyclic | None:
+def _cyclic(before: Float64s, now: Float64s) -> _Cyclic | None:
     """Usual values within cycles; None: the reference has none."""
-    if len(before) < CYCLES * _SHORTEST:
-        return None
+    return next((cyclic for run in _runs(before) if (cyclic := _within(run, before, now)) is not None), None)
 
-    def in_spreads(values: Float64s) -> Float64s:
-        off = np.nan_to_num((values - middle) / np.where(spread > 0, spread, 1.0))
-        return np.clip(off, -_FARTHEST, _FARTHEST)
 
-    scaled = in_spreads(before)
-    swinging, period = _period(scaled)
-    if not period or len(now) < 2 * period:  # else no cycle can be found in it
-        return None
-    repeated, shape = _usual_cycle(scaled, swinging, period)
+def _within(run: _Run, before: Float64s, now: Float64s) -> _Cyclic | None:
+    """Usual values within such cycles as some of the reference seem to be; None: too few are."""
+    period = run.period
+    if len(now) < 2 * period:
+        return None  # no cycle can be found in it
+    scaled = run.in_spreads(before)
+    repeated, shape = _usual_cycle(scaled, run.swinging, period)
     known = _cycles(scaled[:, repeated], shape)
-    if (known.alike & ~(known.around[known.edges[:-1]] & known.pauses.any())).sum() < CYCLES:
+    follow = known.alike & ~(known.around[known.edges[:-1]] & known.pauses.any())  # one upon the other
+    if follow.sum() < max(CYCLES, known.alike.sum() / 2):
         return None  # of batches with a pause after each, nothing says how long they last
     other = np.minimum(np.abs(known.lengths[known.alike] - period), _most(period))
     beside = 1 + round(2 * float(other.mean())), 1 + 2 * int(other.max())
@@ -119,34 +125,77 @@ def _cyclic(before: Float64s, now: Float64s, middle: Float64s, spread: Float64s)
     for part in range(PARTS):
         others = _course(before, cycles[part_of != part], known, beside)
         usual[cycle_of % PARTS == part] = others[cycle_of % PARTS == part]
-    found = _cycles(in_spreads(now)[:, repeated], shape)
+    found = _cycles(run.in_spreads(now)[:, repeated], shape)
     usual_now = _course(now, cycles, found, beside)
     if not known.pauses.any():
-        return _Cyclic(usual, usual_now, known.pauses)
+        return _Cyclic(usual, usual_now, known.pauses, before[:0], found.around)
     in_pauses = before[known.pauses]
     usual[known.pauses] = np.median(in_pauses, axis=0)
-    return _Cyclic(usual, _with_pauses(now, usual_now, in_pauses, found, beside[0]), known.around)
+    cyclic = _Cyclic(usual, usual_now, known.around, in_pauses, found.around)
+    return cyclic._replace(now=_unless_unknown(now, _paused(now, usual_now, cyclic), found, beside[0]))
 
 
-def _with_pauses(now: Float64s, usual: Float64s, in_pauses: Float64s, of: _Cycles, beside: int) -> Float64s:
-    """Usual values of an interval that may have pauses, each of which is as usual as those of the reference.
+def _paused(now: Float64s, usual: Float64s, cyclic: _Cyclic) -> Float64s:
+    """Usual values of an interval in whose pauses what was in one of the reference is usual, too, if it is nearer."""
+    if not len(cyclic.in_pauses):
+        return usual
+    paused = np.fmax(np.fmin(now, cyclic.in_pauses.max(axis=0)), cyclic.in_pauses.min(axis=0))
+    is_nearer = cyclic.around[:, None] & (np.abs(now - paused) < np.abs(now - usual))
+    return np.where(is_nearer, paused, usual)
 
-    ``in_pauses``: (buckets, channels), of the reference; ``beside``: buckets by which edges of pauses may be off.
+
+def _unless_unknown(now: Float64s, usual: Float64s, of: _Cycles, beside: int) -> Float64s:
+    """Usual values but where nothing says how far a cycle has gone, or whether there is a pause: all is usual there.
+
+    ``beside``: buckets by which edges of pauses may be off.
     """
-    paused = np.fmax(np.fmin(now, in_pauses.max(axis=0)), in_pauses.min(axis=0))
-    is_nearer = of.around[:, None] & (np.abs(now - paused) < np.abs(now - usual))
-    unknown = np.ones(len(now), np.bool_)  # nothing says where these are in a cycle, or whether there is a pause
+    unknown = np.ones(len(now), np.bool_)
     unknown[of.edges[0] + beside : max(of.edges[-1] - beside, 0)] = False
     for edge in (np.flatnonzero(np.diff(of.pauses)) + 1).tolist():
         unknown[max(edge - beside, 0) : edge + beside] = True
-    return np.where(unknown[:, None] & ~np.isnan(now), now, np.where(is_nearer, paused, usual))
+    return np.where(unknown[:, None] & ~np.isnan(now), now, usual)
 
 
-def _period(scaled: Float64s) -> tuple[NDArray[np.bool_], int]:
-    """Mask of the channels that repeat themselves, and the buckets after which they do together; 0: none does."""
-    correlations = np.array([autocorrelation(without_slow(values))[: len(scaled) // CYCLES + 1] for values in scaled.T])
-    swinging = np.array([_first_peak(correlation) > 0 for correlation in correlations])
-    return swinging, _first_peak(correlations[swinging].mean(axis=0)) if swinging.any() else 0
+class _Run(NamedTuple):
+    """A part of a reference in which channels repeat themselves."""
+
+    middle: Float64s  # (channels,)
+    spread: Float64s  # (channels,)
+    swinging: NDArray[np.bool_]  # (channels,) those that repeat themselves
+    period: int  # buckets after which they do together
+
+    def in_spreads(self, values: Float64s) -> Float64s:
+        """Distances from the middle; 0: there is no value."""
+        return _clipped(values, self.middle, self.spread)
+
+
+def _clipped(values: Float64s, middle: Float64s, spread: Float64s) -> Float64s:
+    off = np.nan_to_num((values - middle) / np.where(spread > 0, spread, 1.0))
+    return np.clip(off, -_FARTHEST, _FARTHEST)
+
+
+def _runs(values: Float64s) -> Iterator[_Run]:
+    """Runs of a reference that repeat themselves: the whole, and the half and the quarter that vary least.
+
+    A rare deep pause hides cycles in what is learnt of the whole: most of the variance is its own.
+    """
+    whole = np.maximum(values.var(axis=0), 1e-300)
+    for parts in _RUNS:
+        if (size := len(values) // parts) < CYCLES * _SHORTEST:
+            return
+        begins = np.arange(0, len(values) - size + 1, max(size // 2, 1))
+        shares = np.array([values[begin : begin + size].var(axis=0) / whole for begin in begins.tolist()])
+        least = int(np.argmin(shares.mean(axis=1)))
+        columns = np.flatnonzero((parts == 1) | (shares[least] < _HIDDEN))
+        if not len(columns):
+            return
+        run = values[begins[least] : begins[least] + size]
+        middle, spread = np.median(run, axis=0), np.sqrt(shares[least] * whole)
+        scaled = _clipped(run, middle, spread)[:, columns].T
+        correlations = autocorrelation(without_slow(scaled))[:, : size // CYCLES + 1]
+        swinging = np.array([_first_peak(correlation) > 0 for correlation in correlations])
+        if swinging.any() and (period := _first_peak(correlations[swinging].mean(axis=0))):
+            yield _Run(middle, spread, np.isin(np.arange(len(spread)), columns[swinging]), period)
 
 
 def _first_peak(correlation: Float64s) -> int:

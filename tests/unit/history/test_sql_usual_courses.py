@@ -204,6 +204,35 @@ def test_a_fault_in_cycles_between_pauses(other_length: int) -> None:
     assert departures(before, now)[0]["channels"][0] == 11
 
 
+def with_a_pause(seed: int, n: int, pause: int, at: int) -> Float64s:
+    """Buckets of a press that stops for ``pause`` of them: its pressure falls far below a small swing, and it cools."""
+    place = (np.arange(n) + 0.5) / PERIOD % 1
+    values = press(place)
+    values[:, 0] = 142 + 0.6 * (values[:, 0] - 100)
+    values = np.concatenate([values[:at], np.tile([4.0, 0.0, 0.0, 41.0], (pause, 1)), values[at:]])[:n]
+    return values + np.random.default_rng(seed).normal(0, _NOISE, (n, 4))
+
+
+@pytest.mark.parametrize("at", [50, 130, 330])
+@pytest.mark.parametrize("pause", [PERIOD, 60, 2 * PERIOD, 200])
+def test_a_rare_deep_pause_hides_no_cycles(pause: int, at: int) -> None:
+    before, now = with_a_pause(1, 600, pause, at), with_a_pause(2, 600, 110, 290)
+    assert (usual_courses(before, now).verdicts[:3] == CYCLIC).all()
+    assert episodes(before, now) == []
+    assert departures(before, now) == []
+    high = np.flatnonzero(now[:, 1] > 10.5)
+    now[high[(high > 160) & (high < 240)], 1] -= 1.5
+    assert {row["channel_id"] for row in episodes(before, now)} == {11}
+    assert departures(before, now)[0]["channels"][0] == 11
+
+
+def test_a_channel_without_cycles_is_judged_in_pauses_too() -> None:
+    before, now = with_a_pause(1, 600, 110, 130), with_a_pause(2, 600, 110, 290)
+    now[320:380, 3] = 36.0
+    [row] = departures(before, now)
+    assert (row["from_time"], row["to_time"], row["channels"][0]) == (3200, 3800, 13)
+
+
 def test_a_pause_is_an_episode_where_the_reference_has_none() -> None:
     before, now = cycles(1, 800), cycles(2, 800)
     now[400:600] = np.array([5.0, 0.0, 0.0, 45.0]) + np.random.default_rng(3).normal(0, _NOISE, (200, 4))
