@@ -9,13 +9,14 @@
 -- machine in cycles does, and what it does in three of four parts of the reference that are as long as the interval. A
 -- channel without samples in the reference is judged by the interval alone, as a line below the answer says.
 --
--- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins.
+-- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins:
+-- where a step or a kink, whichever is better, fits the means of the width best, and of a spread, where it is clearest.
 -- "before" and "after" are those of one width: mean, slope in an hour, or spread, which is how far means are from
 -- their neighbours, as a standard deviation; size is "after" minus "before", so positive: it rose. A spread is never
 -- 0: what is much smaller than a step of rounded values, or than a thousandth of what the channel does, counts as
--- that. Channels with fewer than 32 means are not judged, nor are the first and the last 8 means of the others (16
--- for spreads), nor is what is left of the interval behind the last whole mean. A change in a gap is shown where
--- samples go on.
+-- that. Channels with fewer than 32 means are not judged, nor are changes in the first and the last 3 means of the
+-- others (16 for spreads), nor is what is left of the interval behind the last whole mean. A change that is less than 8
+-- means from an end has to be clear 8 means from it. A change in a gap is shown where samples go on.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -3,16 +3,17 @@
 Moving sums at several bandwidths: Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random change
 points, Bernoulli 24 (2018); Messer et al., A multiple filter test for the detection of rate changes, Annals of
 Applied Statistics 8 (2014). Steps and kinks are tested against a line: Baranowski, Chen and Fryzlewicz,
-Narrowest-over-threshold detection of multiple change points, JRSS B 81 (2019). The noise is that of an autoregression
-by robust spreads of differences: Chakar et al., A robust approach for estimating change-points in the mean of an
-AR(1) process, Bernoulli 23 (2017); and no less than what the sums themselves are in most windows, for noise of another
-kind and for channels that change again and again. What is usual of a reference counts as noise, too.
+Narrowest-over-threshold detection of multiple change points, JRSS B 81 (2019); each is placed where the better of both
+fits best. The noise is that of an autoregression by robust spreads of differences: Chakar et al., A robust approach for
+estimating change-points in the mean of an AR(1) process, Bernoulli 23 (2017); and no less than what the sums themselves
+are in most windows, for noise of another kind and for channels that change again and again. What is usual of a
+reference counts as noise, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
@@ -41,6 +42,7 @@ CHANGES = pa.struct(
 _LEVEL, _SLOPE, _SPREAD = range(3)
 _Row: TypeAlias = tuple[int, int, int, int, float, float, float]  # of CHANGES
 _MIN_SIDE = 8  # buckets on each side
+_FEWEST = 3  # buckets on each side of the place of a change: smoothed values leave no fewer
 _SIDES = (32, 16, 8)  # of the buckets of a channel: how many are on each side
 _TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
 _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
@@ -113,10 +115,13 @@ class Changes:
                 for (kind, side, array), far in zip(scores, beyond, strict=True)
                 for bucket in np.flatnonzero(far[row]).tolist()
             ]
-            [rough] = np.sqrt(floor[row]) * _roughness((values[row : row + 1] - middle[row]) / floor[row])
-            for kind, side, at, score in _clearest(candidates):
+            scaled = (values[row : row + 1] - middle[row]) / floor[row]
+            [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
+            for kind, window, at, score in _fitted(smooth, list(_clearest(candidates)), self.least_score):
                 scored = rough if kind == _SPREAD else values[row]
-                before, after = (self._size(half, kind) for half in (scored[at - side : at], scored[at : at + side]))
+                before, after = (
+                    self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
+                )
                 yield row, at, kind, before, after, score
 
     def _size(self, values: Float64s, kind: int) -> float:
@@ -315,7 +320,7 @@ def _sums(values: Float64s) -> Float64s:
 def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
     """Kind, side, bucket and score of changes: of narrow windows first, and of wider ones without those of the narrow.
 
-    Each is then placed by the clearest window in which there is no other.
+    Each is then judged by the clearest window in which there is no other.
     """
     if not candidates:
         return
@@ -333,3 +338,53 @@ def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[i
                 near &= apart > side[clearest]
         best = int(clearest[near][0]) if near.any() else row
         yield int(kind[best]), int(side[best]), int(bucket[best]), float(score[best])
+
+
+def _fitted(
+    values: Float64s, changes: Sequence[tuple[int, int, int, float]], least_score: float
+) -> Iterator[tuple[int, slice, int, float]]:
+    """Kind, window, bucket and score of changes of one channel, placed by least squares.
+
+    ``changes``: kind, side, bucket and score. Scores compare windows around each bucket, and the highest one is not
+    where a step is: a kink before it may have a higher one. So each window has the better of a step and a kink where it
+    fits best. Windows end at clearer changes; what is no change without those, such as the second of two kinks in place
+    of a step, is none.
+    """
+    places = list[int]()
+    for clearest, side, bucket, score in sorted(changes, key=lambda change: -round(change[3], 6)):
+        kind, window, at = clearest, slice(bucket - side, bucket + side), bucket
+        if clearest != _SPREAD:
+            chance = _fits(values[window])[clearest, side - 1] / score**2
+            window = slice(
+                max([window.start, *(place + 1 for place in places if place <= bucket)]),
+                min([window.stop, *(place - 1 for place in places if place > bucket)]),
+            )
+            if window.stop - window.start < 2 * _FEWEST:
+                continue
+            fits = _fits(values[window])[:, _FEWEST - 1 : 1 - _FEWEST]
+            kind, place = divmod(int(fits.argmax()), fits.shape[1])
+            if fits[kind, place] < chance * least_score**2:
+                continue
+            at = window.start + _FEWEST + place
+        places.append(at)
+        yield kind, window, at, score
+
+
+def _fits(values: Float64s) -> Float64s:
+    """Squares that a step and a kink at each position between the values explain beside a line, (2, positions)."""
+    i = np.arange(len(values), dtype=np.float64)
+    x = i - i.mean()
+    away = values - values.mean() - (x @ values) / (x @ x) * x
+    n = len(i) - i[1:]  # behind the change
+    sums, moments = _behind(away), _behind(away * i)
+    places, squares = _behind(x), _behind(x * i)
+    moments, squares = (by_place - (i[1:] - 0.5) * of for by_place, of in ((moments, sums), (squares, places)))
+    step = np.square(sums) / (n - n**2 / len(i) - places**2 / (x @ x))
+    kink = np.square(moments) / (n * (4 * n**2 - 1) / 12 - n**4 / 4 / len(i) - squares**2 / (x @ x))
+    return np.array([step, kink])
+
+
+def _behind(values: Float64s) -> Float64s:
+    """Sums from each value but the first to the last."""
+    sums: Float64s = np.cumsum(values[::-1])[-2::-1]
+    return sums

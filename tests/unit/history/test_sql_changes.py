@@ -118,13 +118,16 @@ def test_steps_of_what_wanders_are_found_if_they_are_sudden() -> None:
 @pytest.mark.parametrize("many", [2, 4, 8, 20])
 def test_changes_of_a_channel_that_always_changes_are_its_habit(many: int) -> None:
     """Four changes in an interval are listed, eight are not, but for one that is far larger."""
-    values, random = noise(8, 40), np.random.default_rng(5)
+    values, random, planted = noise(8, 40), np.random.default_rng(5), list[tuple[int, int]]()
     for channel in range(len(values)):
         places = np.sort(random.choice(np.arange(10, _N - 10), many, replace=False))
         values[channel] += 30 * (np.searchsorted(places, _PLACES, side="right") % 2)
+        planted += [(channel, place) for place in places.tolist()]
     rows, _ = changes(values)
     if many <= 4:
-        assert len(rows) >= 0.9 * many * len(values)
+        dated = [any(one == channel and abs(at - place) <= 1 for one, at, _ in rows) for channel, place in planted]
+        assert sum(dated) >= 0.85 * len(planted)
+        assert len(rows) <= len(planted)
     else:
         assert len(rows) <= 0.05 * many * len(values)
     rows, _ = changes(values + 150 * (_PLACES >= AT))
@@ -183,6 +186,31 @@ def test_a_short_excursion_is_a_step_there_and_one_back() -> None:
     }
     assert len(both_ways) >= 36, rows
     assert len(rows) <= 2 * 40 + 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "late"),
+    [
+        (30 * np.clip(1 - (_PLACES - AT) / 30, 0, 1) * (_PLACES >= AT), 0),
+        (30 * (_PLACES >= _N - 5), _N - 5 - AT),
+        (30 * (1 - np.exp(-np.maximum(0, _PLACES - AT) / 8)), 0),
+        (30 * np.clip((_PLACES - AT) / 6, 0, 1), 0),
+        (30 * np.clip((_PLACES - AT) / 15, 0, 1), 0),
+    ],
+    ids=["controlled back", "at the end", "lag", "short ramp", "ramp"],
+)
+def test_changes_are_dated_where_they_begin(shape: Float64s, late: int) -> None:
+    """A kink before a step, or a wider window, may be clearer."""
+    rows, _ = changes(noise(9, 100) + shape, 5.5)
+    firsts = {channel: at - AT - late for channel, at, _ in sorted(rows, reverse=True)}
+    assert sum(abs(first) <= 2 for first in firsts.values()) >= 90, sorted(firsts.values())
+
+
+def test_a_step_has_one_row() -> None:
+    """Not one of a kink before it and one of a kink behind it."""
+    rows, _ = changes(noise(9, 100) + 6 * (_PLACES >= AT), 5.5)
+    assert 90 <= len(rows) <= 100
+    assert {(abs(at - AT) <= 1, kind) for _, at, kind in rows} == {(True, 0)}, rows
 
 
 def test_a_part_of_a_mean_at_the_end_is_left_out() -> None:
