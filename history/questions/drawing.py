@@ -280,7 +280,8 @@ class Drawing:
             if window[0] < since < window[1]:
                 each.axvspan(window[0], since, color="black", alpha=0.04, linewidth=0)
                 each.axvline(since, color="black", linewidth=0.8, linestyle=":")
-        locator = AutoDateLocator(tz=UTC, maxticks=10 if window[1] > since else 4)  # type: ignore[no-untyped-call]
+        most = 10 if window[1] > since else 4
+        locator = AutoDateLocator(tz=UTC, minticks=1, maxticks=most)  # type: ignore[no-untyped-call]
         axes[-1].xaxis.set_major_locator(locator)
         axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
         axes[-1].set_xlabel("reference" if window[1] <= since else "UTC", fontsize=8)

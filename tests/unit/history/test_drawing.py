@@ -134,6 +134,16 @@ def test_reference_that_ends_earlier_or_is_long_has_an_axis_of_its_own(
     assert len(figure.axes) == columns
 
 
+@pytest.mark.parametrize("minutes", [40, 100, 115, 240, 290, 800, 26 * 60, 30 * 24 * 60])
+def test_narrow_axis_has_a_few_times(minutes: int) -> None:
+    """No reference is too long or too short for them: a warning is an error here."""
+    answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
+    reference = START - timedelta(days=1, minutes=minutes), START - timedelta(days=1)
+    both = pa.concat_tables([curves("a", since=reference[0]), curves("a")])
+    figure = Drawing("q", answer, both, gaps(), [reference, (START, END)]).figure()
+    assert 1 <= len(figure.axes[0].get_xticks()) <= 5
+
+
 def legend(figure: Any) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
