@@ -19,7 +19,7 @@
 --   channels      text[]       names or patterns [NULL: all analog ones]
 --   short         interval     length of a short mean [NULL: 3 sampling intervals]
 --   long          interval     length of a long mean [NULL: 60 sampling intervals]
---   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   reference     reference    FROM..TO, or length [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
 -- Legal: short 1 us..long, long 1 us..100 years, false_alarms 1 us..100 years
 -- Shown first: channel, class, first_at, peak, peak_at, times_limit

@@ -3,9 +3,10 @@
 -- Means of 1, 4, 16 and 64 steps are compared with those before them. A channel has moved where that differs by more
 -- than it does by chance: the limit is set by the largest differences in the reference, which has the channel's noise,
 -- trends and habits in it. Up to four large changes in the reference are left out, as they may be faults; what happened
--- more often is usual, and so is any change of what holds its values, such as a set point. A state moves, too, where it
--- has a value that it never had in the reference. A single outlier is no move, nor is what a change before the interval
--- leaves in the means. A channel has another row where it moves again later, at least three times as many limits.
+-- more often is usual, and so is any change of what holds its values for most of the time, such as a set point, whose
+-- ramp begins with its first step. A state moves, too, where it has a value that it never had in the reference. A
+-- single outlier is no move, nor is what a change before the interval leaves in the means. A channel has another row
+-- where it moves again later, at least three times as many limits.
 --
 -- usual is the mean just before the move, going on with the trend of the reference; moved_to is the mean from the move
 -- on, of as many steps as it was seen in, or as are left. Of a counter moved_to is its value, and usual what it would
@@ -20,7 +21,7 @@
 --   until         timestamptz  before this moment
 --   channels      text[]       names or patterns [NULL: all]
 --   step          interval     length of a mean [NULL: a 10000th of the interval, the sampling interval]
---   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
+--   reference     reference    FROM..TO, or length [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
 --   sigmas        float8       smallest deviation, in standard deviations of the reference [0]
 -- Legal: step a 1000000th..interval, false_alarms 1 us..100 years, sigmas 0..

@@ -116,10 +116,10 @@ class Excursions:
             _Scale(0, 1, distance, spikes[before], time[inside], spikes[inside], 0, value, 0.0),
             *self._of_means(time, value, distance),
         ]
-        held = is_held(value[before])
+        floor, step = smallest(float(value[before].mean()), self.spans.get(channel)), rounding(value[before])
+        held = is_held(value[before], step)
         limits = [usual(scale.reference, self._positions(scale.every), scale.width, held=held) for scale in scales]
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
-        floor, step = smallest(float(value[before].mean()), self.spans.get(channel)), rounding(value[before])
         steps = [step if scale.number else 2 * step for scale in scales]  # rounding makes spikes of two of its steps
         far = [_far(scale, max(limit, of), floor) for scale, (limit, _), of in zip(scales, limits, steps, strict=True)]
         verdict = max(verdicts, default=SHORT_REFERENCE)

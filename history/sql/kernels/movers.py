@@ -132,7 +132,8 @@ class Movers:
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         new = self._new_state(samples) if scales and channel in self.states else None
         times_of_new = np.nan
-        for move in _moves(scales, first):
+        for found in _moves(scales, first):
+            move = _with_ramp(found, course, first)
             # A bucket without samples has the value before it: another one comes with the next sample.
             at = int(samples.time[min(int(np.searchsorted(samples.time, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
@@ -156,7 +157,7 @@ class Movers:
 
     def _scales(self, values: Float64s, reference: slice, floor: float, step: float) -> tuple[int, list[_Scale]]:
         """The verdict, and the deviations at each width that the reference suffices for. ``step``: of rounding."""
-        smooth, held = smoothed(values), is_held(values[reference])
+        smooth, held = smoothed(values), is_held(values[reference], step)
         verdict, scales = JUDGED, list[_Scale]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
             off = deviations(values, width) if single else smooth_deviations(smooth, width)
@@ -224,6 +225,15 @@ def _moves(scales: Sequence[_Scale], first: int) -> Iterator[_Move]:
         reached = [scale.times(*edges) for scale, *edges in zip(scales, since, until, strict=True)]
         levels = [_MUCH_FARTHER * max(times, one) for one in reached]
         starts = until
+
+
+def _with_ramp(move: _Move, course: Float64s, first: int) -> _Move:
+    """A move from the first step on, if it is in a ramp after a value that was held."""
+    at, held = move.at, values_before(1)
+    while at > first and course[at - 1] != course[at - 2]:
+        at -= 1
+    before = course[max(at - held, 0) : at]
+    return move._replace(at=at, usual=float(before[-1])) if len(before) == held and not np.ptp(before) else move
 
 
 def _repeated(far: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -28,9 +28,9 @@ def request(name: str, length: timedelta, **values: Any) -> Request:
         ("departure", 8 * HOUR, 1.0, 8 * HOUR),
         ("episodes", timedelta(minutes=10), 1.0, timedelta(minutes=10)),
         ("episodes", timedelta(minutes=10), 180.0, 5 * HOUR),
-        ("first_mover", timedelta(minutes=10), 0.1, HOUR),
+        ("first_mover", timedelta(minutes=3), 0.1, HOUR),
         ("first_mover", timedelta(minutes=10), 180.0, 15 * HOUR),
-        ("first_mover", 9 * HOUR, 1.0, 9 * HOUR),
+        ("first_mover", 2 * HOUR, 1.0, 20 * HOUR),
         ("first_mover", 30 * HOUR, 1.0, 24 * HOUR),
     ],
 )

@@ -114,6 +114,38 @@ def test_change_as_in_the_reference_is_a_habit_of_what_holds_its_values(kind: st
     assert times > 4
 
 
+def ramped(*changes: tuple[int, float], rate: float = 1.0) -> Float64s:
+    """A set point that an operator's station ramps: from 100 on, to a value from a time on."""
+    values = np.full(_UNTIL, 100.0)
+    for at, target in changes:
+        going = values[at] + np.sign(target - values[at]) * rate * np.arange(1, _UNTIL - at + 1)
+        values[at:] = np.where(np.abs(going - values[at]) < abs(target - values[at]), going, target)
+    return values
+
+
+def test_ramp_of_a_set_point_begins_with_its_first_step() -> None:
+    """What follows it comes behind it."""
+    rows, _ = moves_of(ramped((1000, 110), (3700, 130)))
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3700)]
+    assert course_of(ramped((1000, 110), (3700, 130)))[0] == 110
+
+
+def test_ramp_as_in_the_reference_is_a_habit_and_hides_no_larger_one() -> None:
+    """Between a few changes it holds its value exactly: nothing but they says what is usual."""
+    before = (500, 121), (1500, 105), (2500, 117)
+    assert moves_of(ramped(*before, (3700, 101)))[0] == []
+    rows, _ = moves_of(ramped(*before, (3700, 101), (3900, 150)))
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3900)]
+    assert np.isfinite(rows[0][2])
+
+
+def test_what_is_exactly_0_for_most_of_the_reference_has_the_noise_of_the_rest() -> None:
+    """A flow behind a valve: its noise while it is open is no move."""
+    flow = np.random.default_rng(3).normal(2400, 12, _UNTIL)
+    flow[300:900] = flow[1200:3000] = 0
+    assert moves_of(flow)[0] == []
+
+
 def test_fault_of_what_is_rounded_is_no_habit() -> None:
     """Its noise is a value that toggles now and then; medians of three don't."""
     at = np.arange(_UNTIL)

@@ -101,7 +101,7 @@ async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded
     shown = await asyncio.to_thread(run, state, *question)
     note = [
         "no rows",
-        "short 3 s, long 1 min, reference: 1 h before (2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z), "
+        "short 3 s, long 1 min, reference: 1 h 40 min before (2026-03-09 09:20:00Z to 2026-03-09 11:00:00Z), "
         "one false alarm of all channels together in 7 d",
         "1 channel judged",
         "6 channels not judged, no samples in the interval: "
@@ -184,7 +184,7 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
     moved = ("first_mover", "--from", FROM, "--to", TO)
     lines = run(state, *moved).out.splitlines()
     [depends] = [line for line in lines if line.startswith("step 1 s, ")]
-    assert "reference: 1 h before (2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z)" in depends
+    assert "reference: 1 h 40 min before (2026-03-09 09:20:00Z to 2026-03-09 11:00:00Z)" in depends
     assert "2 channels judged" in lines
     chosen = run(state, *moved, "--reference", f"{at(0).isoformat()}..{at(1800).isoformat()}").out
     assert "reference: 30 min (2026-03-09 10:00:00Z to 2026-03-09 10:30:00Z)" in chosen
