@@ -7,7 +7,7 @@
 -- not. Where both move with a load, and correlate no less than before, another slope than that of the reference's noise
 -- breaks nothing; how far it may be another one follows from the correlation there. Where both stood still in the
 -- reference, no relation is known: a pump that always ran has none with its flow.
--- A line below the answer says which channels drift all through it, as by a daily swing, or have fewer than five cycles
+-- A line below the answer says which channels drift all through it, as by a daily swing, or have three or four cycles
 -- in it: choose a longer one.
 --
 -- channel is the one that most broken pairs have in common; of a single pair, the one that is farther from the others

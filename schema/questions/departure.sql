@@ -16,7 +16,7 @@
 -- and are left out. Lines below the answer say which channels have a reference of which a part is unlike the rest, and
 -- from when to when. If it is over before the reference ends, as what was before a change of load, that part is left
 -- out; else less is seen: choose another reference. They also say which channels move in cycles, of which the reference
--- holds two to four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
+-- holds three or four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
 -- whose course then departs.
 --
 -- Parameters

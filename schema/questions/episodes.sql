@@ -15,7 +15,7 @@
 -- overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
 -- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily
--- swing, or have fewer than five cycles in it: choose a longer one.
+-- swing, or have three or four cycles in it: choose a longer one.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

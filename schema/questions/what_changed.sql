@@ -7,7 +7,7 @@
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
 -- in one interval comes last, with a note. One that was constant before, such as a set point, comes first, without a
 -- score: no chance explains its change, and there is no spread to measure it by. A line below the answer says which
--- channels drift all through the earlier interval, as by a daily swing, or have fewer than five cycles in it: a longer
+-- channels drift all through the earlier interval, as by a daily swing, or have three or four cycles in it: a longer
 -- one has more of them.
 --
 -- Parameters

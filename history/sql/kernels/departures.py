@@ -26,6 +26,8 @@ from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
+    CYCLIC,
+    FEW_CYCLES,
     JUDGED,
     LEFT_OUT,
     NO_SAMPLES,
@@ -124,8 +126,8 @@ class Departures:
         usable = learned.verdicts == JUDGED
         verdicts = learned.verdicts.copy()
         for row in np.flatnonzero(usable):
-            verdict = dynamics(learned.reference[:, row])
-            verdicts[row] = course.verdicts[row] if verdict == JUDGED else verdict
+            verdict, known = dynamics(learned.reference[:, row]), course.verdicts[row]
+            verdicts[row] = known if verdict == JUDGED or (verdict == FEW_CYCLES and known == CYCLIC) else verdict
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}

@@ -14,6 +14,7 @@ _STEP = 0.6  # of that, at most from one part to the next: more is a step
 CYCLES = 5  # of a reference: fewer are few
 ALIKE = 0.6  # autocorrelation of cycles, at least
 _SLOW = 0.3  # of the variance, at least, is left of it in means of blocks
+_FEWEST = 3  # cycles
 _SHORTER = 0.75  # of that: as much of shorter ones, which are then the cycles
 
 
@@ -48,15 +49,20 @@ def drifts(values: Float64s) -> bool:
 
 
 def _has_few_cycles(values: Float64s) -> bool:
-    """Return whether they repeat themselves two to four times."""
+    """Return whether they repeat themselves three or four times: of two events, nothing says that they are cycles."""
     off = values - values.mean()
     blocks = off[: len(off) // MIN_POSITIONS * MIN_POSITIONS].reshape(MIN_POSITIONS, -1).mean(axis=1)
     if float(blocks @ blocks) * len(off) < _SLOW * float(off @ off) * MIN_POSITIONS:
         return False  # at a fifth of the cost
-    correlation = autocorrelation(off)
+    correlation = autocorrelation(off)[: len(values) // _FEWEST + 1]
     below = np.flatnonzero(correlation < 0)
     if not len(below):
         return False
     begin, few = int(below[0]), len(values) // CYCLES
-    longer = float(correlation[max(begin, few + 1) :].max(initial=0.0))
-    return longer >= ALIKE and float(correlation[begin : few + 1].max(initial=0.0)) < _SHORTER * longer
+    longer = correlation[max(begin, few + 1) :]
+    highest = float(longer.max(initial=0.0))
+    if highest < ALIKE or float(correlation[begin : few + 1].max(initial=0.0)) >= _SHORTER * highest:
+        return False
+    period = max(begin, few + 1) + int(np.argmax(longer))
+    cycles = values[len(values) % period :].reshape(-1, period)
+    return bool(np.diag(np.corrcoef(cycles), 1).mean() >= ALIKE)

@@ -18,6 +18,7 @@ from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     CYCLIC,
+    FEW_CYCLES,
     JUDGED,
     MIN_POSITIONS,
     MOSTLY_MISSING,
@@ -59,15 +60,16 @@ class Episodes:
         """Rows of EPISODES, by channel."""
         _, channels, before, now = means
         course = usual_courses(before, now)
-        away = before - course.before
-        away[np.ix_(course.left_out, course.verdicts == CYCLIC)] = np.nan
-        for channel, deviations, values, expected, known in zip(
-            channels.tolist(), away.T, now.T, course.now.T, course.verdicts.tolist(), strict=True
+        for channel, off, values, expected, known in zip(
+            channels.tolist(), (before - course.before).T, now.T, course.now.T, course.verdicts.tolist(), strict=True
         ):
             nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
+            deviations = off[~course.left_out] if known == CYCLIC else off
             verdict = _verdict(deviations, values, expected)
-            yield nothing | {"verdict": known if verdict == JUDGED else verdict}
-            if verdict in (JUDGED, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
+            if verdict == JUDGED or (verdict == FEW_CYCLES and known == CYCLIC):
+                verdict = known
+            yield nothing | {"verdict": verdict}
+            if verdict in (JUDGED, CYCLIC, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
                 every = len(channels) * self.alarm_every / self.step
                 reference = deviations[~np.isnan(deviations)]
                 yield from (nothing | row for row in self._of_channel(channel, reference, values, expected, every))

@@ -51,9 +51,16 @@ def test_neither_noise_nor_a_step_nor_a_constant_drifts() -> None:
 
 
 def test_few_cycles_are_said_and_many_are_not() -> None:
-    for n in (2.5, 3, 4):
+    for n in (3.5, 4):
         assert sum(dynamics(cycles(seed, n)) == FEW_CYCLES for seed in range(20)) >= 16, n
     for n in (7, 10, 20):
         assert sum(dynamics(cycles(seed, n)) == JUDGED for seed in range(20)) >= 19, n
     noise = np.random.default_rng(1).normal(size=(200, 400))
     assert {dynamics(row) for row in noise} == {JUDGED}
+
+
+def test_two_events_are_no_cycles() -> None:
+    at = np.arange(2400)
+    for distance in (600, 700, 900, 1100):
+        events = 1.0 * ((at % 2400 // 150 == 2) | ((at - distance) // 150 == 2))
+        assert dynamics(events + np.random.default_rng(distance).normal(0, 0.02, len(at))) == JUDGED

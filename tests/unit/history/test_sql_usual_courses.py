@@ -104,9 +104,26 @@ def test_usual_values_of_the_phases_of_a_day() -> None:
 def test_verdicts() -> None:
     before, now = cycles(1, 600), cycles(2, 600)
     for kernel in (Episodes(0, 10, 100_000, {}), Departures(0, -6000, 10, 100_000)):
-        verdicts = [row["verdict"] for row in kernel.of_unit(means(before, now)) if row["verdict"] is not None]
-        assert verdicts[:3] == [CYCLIC] * 3
-        assert verdicts[3] != CYCLIC
+        assert verdicts(kernel, before, now)[:3] == [CYCLIC] * 3
+        assert verdicts(kernel, before, now)[3] != CYCLIC
+
+
+def verdicts(kernel: Episodes | Departures, before: Float64s, now: Float64s) -> list[int]:
+    return [row["verdict"] for row in kernel.of_unit(means(before, now)) if row["verdict"] is not None]
+
+
+def test_pauses_are_no_missing_samples() -> None:
+    before = np.concatenate([cycles(2, 10 * PERIOD), np.tile([5.0, 0, 0, 45], (800, 1)), cycles(3, 10 * PERIOD)])
+    before[400:1200] += np.random.default_rng(2).normal(0, _NOISE, (800, 4))
+    assert verdicts(Episodes(0, 10, 100_000, {}), before, cycles(4, 600))[:3] == [CYCLIC] * 3
+
+
+def test_many_cycles_in_few_series_are_not_called_few() -> None:
+    series = np.concatenate([press((np.arange(8 * PERIOD) + 0.5) / PERIOD % 1), np.tile([5.0, 0, 0, 45], (60, 1))])
+    before = np.tile(series, (4, 1)) + np.random.default_rng(1).normal(0, _NOISE, (4 * len(series), 4))
+    before[:, :3] *= 1 + 0.03 * np.sin(np.arange(len(before)) * 2 * np.pi / len(series))[:, None]
+    for kernel in (Episodes(0, 10, 100_000, {}), Departures(0, -10 * len(before), 10, 100_000)):
+        assert verdicts(kernel, before, cycles(4, 600))[:3] == [CYCLIC] * 3, kernel
 
 
 def test_a_gap_is_no_fault() -> None:
