@@ -43,6 +43,7 @@ _NEARLY_NORMAL = 1.5  # power of means of many values that has an exponential ta
 _MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
 _CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
+_TWO_KINDS = 0.9  # of the variance of maxima is between two kinds of blocks, at least; 3/4: they are uniform
 _ROUNDING = 1e-9  # of the mean of maxima: a smaller spread is a rounding error
 _MARGIN = 1.2  # above the largest deviation of the reference
 _KNOWN = 3.0  # times the largest deviation of the reference: how far a heavy tail is known from it
@@ -190,7 +191,7 @@ def usual(reference: Float64s, positions: float, width: int | None = None, *, he
     size = n // _BLOCKS
     sizes = np.abs(reference)
     maxima = sizes[: n // size * size].reshape(-1, size).max(axis=1)
-    blocks = np.log(max(positions / size, 2.0))
+    blocks = math.log(max(positions / size, 2.0))
     if width is None or width < _LASTING:
         return Usual(max(_level(maxima, blocks), _MARGIN * float(maxima.max())), 0)
     location, scale = _lower_gumbel(maxima)
@@ -243,8 +244,11 @@ def _median(distances: Int64s) -> int:
 def _level(maxima: Float64s, blocks: float) -> float:
     """Maximum of a block that one in exp(``blocks``) blocks exceeds.
 
-    A tail is heavy only where that is clear, and then no farther than it is known.
+    Where some blocks have what others don't, such as a start, these set it. A tail is heavy only where that is clear,
+    and then no farther than it is known.
     """
+    n, maxima = len(maxima), _upper(maxima)
+    blocks = max(blocks + math.log(len(maxima) / n), math.log(2))
     mean, second, third = map(float, _moment_weights(len(maxima)) @ np.sort(maxima))
     spread = 2 * second - mean
     if spread <= _ROUNDING * mean:
@@ -253,12 +257,27 @@ def _level(maxima: Float64s, blocks: float) -> float:
     shape = min(-7.859 * place - 2.9554 * place**2, _HEAVIEST)
     scale = spread / np.log(2)
     light = float(mean - _EULER * scale + scale * blocks)
-    if shape < _CLEARLY_HEAVY:
+    if shape < _CLEARLY_HEAVY * math.sqrt(n / len(maxima)):
         return light
     gamma = math.gamma(1 - shape)
     scale = spread * shape / ((2**shape - 1) * gamma)
     heavy = float(mean - scale * (gamma - 1) / shape + scale * math.expm1(shape * blocks) / shape)
     return min(heavy, max(light, _KNOWN * float(maxima.max())))
+
+
+def _upper(maxima: Float64s) -> Float64s:
+    """Those of the kind of blocks with the larger ones, if there clearly are two, and it begins more often than faults.
+
+    ``maxima``: of blocks, in the order of time.
+    """
+    ordered, n = np.sort(maxima), np.arange(1, len(maxima) - _MAX_FAULTS)
+    lower, total = np.cumsum(ordered)[: len(n)], float(ordered.sum())
+    of_kinds = n * (len(maxima) - n) * np.square((total - lower) / (len(maxima) - n) - lower / n)
+    if float(of_kinds.max()) < _TWO_KINDS * len(maxima) * float(np.square(ordered - ordered.mean()).sum()):
+        return maxima
+    upper = maxima >= ordered[int(of_kinds.argmax()) + 1]
+    begins = int(upper[0]) + int((upper[1:] > upper[:-1]).sum())
+    return maxima[upper] if begins > _MAX_FAULTS else maxima
 
 
 @cache

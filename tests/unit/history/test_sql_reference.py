@@ -71,6 +71,15 @@ def test_heavy_tail_of_a_short_reference_does_not_hide_the_end_of_a_flow() -> No
     assert usual(flow, 3e5, 1).limit < 0.3 < usual(flow, 1e100, 1).limit
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_blocks_without_a_start_do_not_raise_the_limit_of_those_with_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    valve = random.uniform(0, 0.5, 7000)
+    for morning in range(250, 7000, 1000):  # of days
+        valve[morning : morning + 30] = random.uniform(25, 36, 30)
+    assert 36 < usual(valve, 1_000_000).limit < 50
+
+
 def test_faults_in_the_reference_are_counted_and_left_out() -> None:
     values = np.random.default_rng(1).normal(50, 1, _HOUR)
     clean = usual(deviations(values, 16)[48:-16], 20 * _HOUR, 16)
