@@ -6,8 +6,11 @@
 -- large the change is in spreads of noise, also of noise that wanders or swings, or of rounded values: never negative,
 -- 5.5 is rare by chance. Single spikes are no change, nor is a steady drift. What a channel does again and again is its
 -- habit, and only a change that is larger is listed: where it changes more than four times in the interval, as a
--- machine in cycles does, and what it does in three of four parts of the reference that are as long as the interval. A
--- channel without samples in the reference is judged by the interval alone, as a line below the answer says.
+-- machine in cycles does, and what it does more than four times in the reference, there and back, or in three of four
+-- parts of it that are as long as the interval. Of what holds its values, as set points do (nine of ten means are as
+-- the one before), any change in the reference is usual. A larger one comes last, without a score: there is no noise to
+-- measure it by. A channel without samples in the reference is judged by the interval alone, as a line below the answer
+-- says.
 --
 -- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins:
 -- where a step or a kink, whichever is better, fits the means of the width best, and of a spread, where it is clearest.
@@ -49,7 +52,8 @@ with_unit AS (
 SELECT n.name AS channel, u.time AS changed_at,
        CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
        u.before, u.after, u.after - u.before AS size,
-       CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, u.score, NULL AS verdict
+       CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, nullif(u.score, 'NaN') AS score,
+       NULL AS verdict
 FROM with_unit AS u
 JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id
 UNION ALL BY NAME
@@ -61,4 +65,4 @@ WHERE c.kind = 'analog';
 SELECT * EXCLUDE (verdict)
 FROM portion_rows
 WHERE verdict IS NULL
-ORDER BY round(score, 6) DESC, channel, changed_at, kind;
+ORDER BY round(score, 6) DESC NULLS LAST, changed_at, channel, kind;

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from core.batch import Float64s
 from core.samples import Samples, segments
@@ -36,7 +37,7 @@ CHANGES = pa.struct(
         ("kind", pa.int32()),  # 0: level, 1: slope (an hour), 2: spread
         ("before", pa.float64()),
         ("after", pa.float64()),
-        ("score", pa.float64()),
+        ("score", pa.float64()),  # NaN: the channel has no noise to measure by
     ]
 )
 _LEVEL, _SLOPE, _SPREAD = range(3)
@@ -107,7 +108,8 @@ class Changes:
         floor = np.maximum.reduce([1e-3 * extent, 1e-4 * ranges, _resolution(values) / 2])
         moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
-        scores = list(_scores((values - middle) / floor, (earlier - middle) / floor))
+        held = _is_held(earlier, values)
+        scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
         beyond = [(array > self.least_score) & moves[:, None] for _, _, array in scores]
         for row in np.flatnonzero(np.any([array.any(axis=1) for array in beyond], axis=0)).tolist():
             candidates = [
@@ -122,7 +124,7 @@ class Changes:
                 before, after = (
                     self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
                 )
-                yield row, at, kind, before, after, score
+                yield row, at, kind, before, after, np.nan if held[row] else score
 
     def _size(self, values: Float64s, kind: int) -> float:
         """Level, slope or spread, of values, of a spread of their roughness."""
@@ -141,10 +143,10 @@ def _verdict(n: int, begin: int, end: int) -> int:
     return MOSTLY_MISSING if 2 * n < end - begin else JUDGED
 
 
-def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Float64s]]:
+def _scores(values: Float64s, earlier: Float64s, held: NDArray[np.bool_]) -> Iterator[tuple[int, int, Float64s]]:
     """Kind, bandwidth (buckets on each side), and the score at each bucket, (channels, buckets); at the ends 0.
 
-    ``values``, ``earlier``: (channels, buckets), in floors of noise.
+    ``values``, ``earlier``: (channels, buckets), in floors of noise. ``held``: mask of channels.
     """
     n = values.shape[1]
     sums = _Sums.of(values)
@@ -165,22 +167,26 @@ def _scores(values: Float64s, earlier: Float64s) -> Iterator[tuple[int, int, Flo
             scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
         uneven = scatter
         if reference is not None:
-            chance, uneven = map(np.maximum, (chance, uneven), _usual(reference, side, n))
+            chance, uneven = map(np.maximum, (chance, uneven), _usual(reference, side, n, held))
         for kind, size in zip((_LEVEL, _SLOPE), moves / louder, strict=True):
             yield kind, side, _placed(size / chance[:, None], n)
         yield _SPREAD, 2 * side, _placed(spread / uneven[:, None], n)
 
 
-def _usual(reference: _Sums, side: int, n: int) -> tuple[Float64s, Float64s]:
+def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tuple[Float64s, Float64s]:
     """Divisors of the sizes of moves and of changes of the spread, as such are usual; 0: it is not known.
 
-    A reference has parts as long as the interval (``n``). Usual is what three of four have.
+    A reference has parts as long as the interval (``n``). Usual is what three of four have, what it has more often than
+    a few times there and back, and each change of what is ``held``.
     """
     channels, end = reference.total.shape
     if end <= 4 * side:
         return np.zeros(channels), np.zeros(channels)
     moves, louder, spread = _sizes(reference, side)
-    moved, scattered = (_of_parts(sizes, n) / _USUAL_SCORE for sizes in (moves.max(axis=0) / louder, spread))
+    moved, scattered = (
+        np.maximum(_of_parts(sizes, n), _repeated(sizes, wide, held)) / _USUAL_SCORE
+        for sizes, wide in ((moves.max(axis=0) / louder, side), (spread, 2 * side))
+    )
     return moved, scattered
 
 
@@ -190,6 +196,21 @@ def _of_parts(sizes: Float64s, n: int) -> Float64s:
     whole = sizes[:, : sizes.shape[1] // parts * parts].reshape(len(sizes), parts, -1)
     largest: Float64s = np.quantile(whole.max(axis=2), _RARER_THAN, axis=1)
     return largest
+
+
+def _repeated(sizes: Float64s, side: int, held: NDArray[np.bool_]) -> Float64s:
+    """Size that more than a few changes there and back have, ``side`` buckets and more apart; of ``held``: the largest.
+
+    Fewer may be faults.
+    """
+    rest, largest = sizes.copy(), np.zeros((2 * _HABIT + 1, len(sizes)))
+    for place in range(len(largest)):
+        at = rest.argmax(axis=1)
+        largest[place] = rest[np.arange(len(rest)), at]
+        for row, bucket in enumerate(at.tolist()):
+            rest[row, max(bucket - side, 0) : bucket + side + 1] = 0.0
+    repeated: Float64s = np.where(held, largest[0], largest[-1])
+    return repeated
 
 
 class _Sums(NamedTuple):
@@ -270,6 +291,14 @@ def _resolution(values: Float64s) -> Float64s:
     steps[steps <= 1e-9 * np.abs(values).max(axis=1, keepdims=True)] = np.inf
     smallest = np.partition(steps, _HABIT, axis=1)[:, _HABIT]
     return np.where(np.isinf(smallest), 0.0, smallest)
+
+
+def _is_held(earlier: Float64s, values: Float64s) -> NDArray[np.bool_]:
+    """Mask of channels that hold their values between changes, as set points do: their noise is none to measure by."""
+    course = np.hstack([earlier, values])
+    changes = np.abs(np.diff(course, axis=1)) > 1e-9 * np.abs(course).max(axis=1, keepdims=True)
+    held: NDArray[np.bool_] = changes.mean(axis=1) < 1 - _TRIM
+    return held
 
 
 def _noise(values: Float64s, *earlier: Float64s) -> tuple[Float64s, Float64s]:

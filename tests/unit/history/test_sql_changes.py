@@ -234,6 +234,25 @@ def test_a_value_that_is_held_and_then_another_one() -> None:
     rows, computed = changes(np.where(_PLACES >= AT, 46.0, 40.0)[None, :])
     assert rows == [(0, AT, 0)]
     assert (computed["before"][0], computed["after"][0]) == (40, 46)
+    assert np.isnan(computed["score"][0]), "no noise to measure by"
+
+
+def test_changes_of_what_holds_its_values_are_judged_by_the_largest_one_of_the_reference() -> None:
+    """A set point that was moved once in four intervals, by 20."""
+    earlier = np.where(np.arange(4 * _N) >= 3 * _N + 40, 60.0, 40.0)[None, :]
+    for size, expected in ((0.01, []), (-20.0, []), (30.0, [(0, AT, 0)]), (-30.0, [(0, AT, 0)])):
+        moved = np.where(_PLACES >= AT, 60 + size, 60.0)[None, :]
+        assert changes(moved, earlier=earlier)[0] == expected
+
+
+@pytest.mark.parametrize("often", [4, 6])
+def test_changes_that_a_reference_has_more_than_four_times_are_usual(often: int) -> None:
+    """A pump that starts and stops now and then, in two of eight parts of the reference."""
+    earlier = np.hstack([noise(seed, 40) for seed in range(60, 68)])
+    for begin in (_N + 90 * np.arange(often)).tolist():
+        earlier[:, begin : begin + 45] += 30
+    found = {channel for channel, _, _ in changes(noise(68, 40) + 30 * (_PLACES >= AT), 5.5, earlier)[0]}
+    assert len(found) <= 4 if often == 6 else len(found) >= 38
 
 
 @settings(deadline=None)

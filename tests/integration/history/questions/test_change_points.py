@@ -59,6 +59,17 @@ async def test_what_an_operator_does_every_hour_is_usual(recorded: Recording) ->
     assert {(row["channel"], row["kind"]) for row in rows} == {("flow", "level"), ("valve", "level")}
 
 
+async def test_what_holds_its_values_comes_last_without_a_score(recorded: Recording) -> None:
+    """A set point has no noise to measure by, and is moved where the operator pleases."""
+    await recorded.samples("setpoint", _SECONDS, np.where(_SECONDS >= 1200, 33.98, 33.95))
+    await recorded.samples("flow", _SECONDS, noise(8) + 30 * (_SECONDS >= 2040))
+    rows = await recorded.ask("change_points", at(0), at(3600))
+    assert [(row["channel"], row["changed_at"], row["score"] is None) for row in rows] == [
+        ("flow", at(2040), False),
+        ("setpoint", at(1200), True),
+    ]
+
+
 async def test_silence_is_no_change(recorded: Recording) -> None:
     """A pushed channel, whose gaps nobody records; where it goes on, it is as it was."""
     hours = np.arange(-4 * 3600.0, 3600.0, 10)
