@@ -13,7 +13,7 @@ reference counts as noise, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
+from history.sql.kernels.change_places import LEVEL, SLOPE, SPREAD, clear_windows, fitted
 from history.sql.kernels.columns import Columns
 from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING, smoothed
 from history.sql.kernels.resampled import Grid
@@ -40,10 +41,8 @@ CHANGES = pa.struct(
         ("score", pa.float64()),  # NaN: the channel has no noise to measure by
     ]
 )
-_LEVEL, _SLOPE, _SPREAD = range(3)
 _Row: TypeAlias = tuple[int, int, int, int, float, float, float]  # of CHANGES
 _MIN_SIDE = 8  # buckets on each side
-_FEWEST = 3  # buckets on each side of the place of a change: smoothed values leave no fewer
 _SIDES = (32, 16, 8)  # of the buckets of a channel: how many are on each side
 _TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
 _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
@@ -119,8 +118,8 @@ class Changes:
             ]
             scaled = (values[row : row + 1] - middle[row]) / floor[row]
             [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
-            for kind, window, at, score in _fitted(smooth, list(_clearest(candidates)), self.least_score):
-                scored = rough if kind == _SPREAD else values[row]
+            for kind, window, at, score in fitted(smooth, list(clear_windows(candidates)), self.least_score):
+                scored = rough if kind == SPREAD else values[row]
                 before, after = (
                     self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
                 )
@@ -128,9 +127,9 @@ class Changes:
 
     def _size(self, values: Float64s, kind: int) -> float:
         """Level, slope or spread, of values, of a spread of their roughness."""
-        if kind == _LEVEL:
+        if kind == LEVEL:
             return float(values.mean())
-        if kind == _SPREAD:
+        if kind == SPREAD:
             return float(np.square(values.mean() / _WHITE_MEAN_ROUGHNESS))
         off = np.arange(len(values)) - (len(values) - 1) / 2
         return float(off @ values / (off @ off)) * _HOUR / self.grid.step
@@ -168,9 +167,9 @@ def _scores(values: Float64s, earlier: Float64s, held: NDArray[np.bool_]) -> Ite
         uneven = scatter
         if reference is not None:
             chance, uneven = map(np.maximum, (chance, uneven), _usual(reference, side, n, held))
-        for kind, size in zip((_LEVEL, _SLOPE), moves / louder, strict=True):
+        for kind, size in zip((LEVEL, SLOPE), moves / louder, strict=True):
             yield kind, side, _placed(size / chance[:, None], n)
-        yield _SPREAD, 2 * side, _placed(spread / uneven[:, None], n)
+        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n)
 
 
 def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tuple[Float64s, Float64s]:
@@ -344,76 +343,3 @@ def _spread(differences: Float64s) -> Float64s:
 def _sums(values: Float64s) -> Float64s:
     """Sums of the values before each bucket, from 0."""
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
-
-
-def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
-    """Kind, side, bucket and score of changes: of narrow windows first, and of wider ones without those of the narrow.
-
-    Each is then judged by the clearest window in which there is no other.
-    """
-    if not candidates:
-        return
-    kind, side, bucket, score = (np.array(column) for column in zip(*candidates, strict=True))
-    clearest = np.lexsort((bucket, kind, side, -np.round(score, 6)))
-    rest, chosen = clearest[np.argsort(side[clearest], kind="stable")], list[int]()
-    while len(rest):
-        chosen.append(int(rest[0]))
-        rest = rest[np.abs(bucket[rest] - bucket[rest[0]]) > side[rest]]
-    for row in chosen:
-        near = np.abs(bucket[clearest] - bucket[row]) <= side[row]
-        for other in chosen:
-            if other != row:
-                apart = np.minimum(np.abs(bucket[clearest] - bucket[other]), abs(bucket[row] - bucket[other]))
-                near &= apart > side[clearest]
-        best = int(clearest[near][0]) if near.any() else row
-        yield int(kind[best]), int(side[best]), int(bucket[best]), float(score[best])
-
-
-def _fitted(
-    values: Float64s, changes: Sequence[tuple[int, int, int, float]], least_score: float
-) -> Iterator[tuple[int, slice, int, float]]:
-    """Kind, window, bucket and score of changes of one channel, placed by least squares.
-
-    ``changes``: kind, side, bucket and score. Scores compare windows around each bucket, and the highest one is not
-    where a step is: a kink before it may have a higher one. So each window has the better of a step and a kink where it
-    fits best. Windows end at clearer changes; what is no change without those, such as the second of two kinks in place
-    of a step, is none.
-    """
-    places = list[int]()
-    for clearest, side, bucket, score in sorted(changes, key=lambda change: -round(change[3], 6)):
-        kind, window, at = clearest, slice(bucket - side, bucket + side), bucket
-        if clearest != _SPREAD:
-            chance = _fits(values[window])[clearest, side - 1] / score**2
-            window = slice(
-                max([window.start, *(place + 1 for place in places if place <= bucket)]),
-                min([window.stop, *(place - 1 for place in places if place > bucket)]),
-            )
-            if window.stop - window.start < 2 * _FEWEST:
-                continue
-            fits = _fits(values[window])[:, _FEWEST - 1 : 1 - _FEWEST]
-            kind, place = divmod(int(fits.argmax()), fits.shape[1])
-            if fits[kind, place] < chance * least_score**2:
-                continue
-            at = window.start + _FEWEST + place
-        places.append(at)
-        yield kind, window, at, score
-
-
-def _fits(values: Float64s) -> Float64s:
-    """Squares that a step and a kink at each position between the values explain beside a line, (2, positions)."""
-    i = np.arange(len(values), dtype=np.float64)
-    x = i - i.mean()
-    away = values - values.mean() - (x @ values) / (x @ x) * x
-    n = len(i) - i[1:]  # behind the change
-    sums, moments = _behind(away), _behind(away * i)
-    places, squares = _behind(x), _behind(x * i)
-    moments, squares = (by_place - (i[1:] - 0.5) * of for by_place, of in ((moments, sums), (squares, places)))
-    step = np.square(sums) / (n - n**2 / len(i) - places**2 / (x @ x))
-    kink = np.square(moments) / (n * (4 * n**2 - 1) / 12 - n**4 / 4 / len(i) - squares**2 / (x @ x))
-    return np.array([step, kink])
-
-
-def _behind(values: Float64s) -> Float64s:
-    """Sums from each value but the first to the last."""
-    sums: Float64s = np.cumsum(values[::-1])[-2::-1]
-    return sums
