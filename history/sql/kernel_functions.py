@@ -43,6 +43,7 @@ from history.sql.kernels.relations import RELATIONS
 from history.sql.kernels.replays import PAIRS, Replays
 from history.sql.kernels.resampled import MEANS, Grid, require_length
 from history.sql.kernels.runs import RUNS, Runs
+from history.sql.kernels.set_points import HELD_VALUES, HeldValues
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.kernels.unit_means import dense
 from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
@@ -75,7 +76,8 @@ class KernelFunctions:
         unit_arguments = [channels, ids, duckdb.list_type(number), *[number] * 3]
         for function, arguments, kind in (
             (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
-            (self.value_runs, [ids, *[number] * 4], RUNS),
+            (self.value_runs, [ids, *[number] * 3], RUNS),
+            (self.held_values, [ids, "BOOLEAN", *[number] * 5], HELD_VALUES),
             (self.value_steps, [ids, duckdb.list_type(number), *[number] * 3, "DOUBLE"], STEPS),
             (self.longest_runs, [ids, *[number] * 2, "DOUBLE"], _RUN_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
@@ -110,13 +112,22 @@ class KernelFunctions:
         )
         return listed(INTERVALS, intervals)
 
-    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int, known_by: int | None) -> Any:
-        """Runs of equal values (kernels/runs.py). ``channels``: None: all; ``known_by``: as of SampleSource.results."""
-        kernel, is_whole = Runs(least), known_by is not None
-        parts = self._source.results(
-            channels, (since, until), kernel.compute_parts, in_parts=not is_whole, known_by=known_by
-        )
+    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
+        """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
+        kernel = Runs(least)
+        parts = self._source.results(channels, (since, until), kernel.compute_parts, in_parts=True)
         return structs(RUNS, kernel.joined(parts))
+
+    def held_values(
+        self, channels: list[int], has_ramps: bool, first: int, since: int, until: int, settle: int, hold: int
+    ) -> Any:
+        """Values that channels hold (kernels/set_points.py), of samples with first <= time < until (µs).
+
+        Those that report only changes are known by ``since``.
+        """
+        kernel = HeldValues(has_ramps, settle, hold, until)
+        parts = self._source.results(channels, (first, until), by_portion(kernel.compute), known_by=since)
+        return listed(HELD_VALUES, parts)
 
     def value_steps(
         self, channels: list[int] | None, before: list[int], since: int, until: int, few: int, false_alarms: float

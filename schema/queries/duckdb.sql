@@ -157,7 +157,7 @@ SELECT unnest(sample_intervals(channel_ids(patterns), epoch_us(since), epoch_us(
 -- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last
 -- of each of the channels (a list of ids; NULL: all). number counts all of the channel's.
 CREATE MACRO runs_of(ids, since, until, least) AS TABLE
-SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least), NULL), recursive := true);
+SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 
 -- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel
 -- that has few at most; of the others the last one and those that are jumps: larger than what is exceeded once in

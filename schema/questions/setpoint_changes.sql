@@ -1,18 +1,25 @@
 -- setpoint_changes: when set points, modes and states were changed, from what to what
 --
--- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. Sensors and
--- fast states (such as a photo eye) change all the time and are left out. "rounded" marks channels whose integers
--- exceed the precision of float8: the change is certain, its size is not. held_at_least is how long the old value was
--- there at least: it counts from the start of lookback if the value was set before that. A value that was reported
--- before lookback is looked for in the month before.
+-- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. A channel
+-- that changes more often than once in hold on average, such as a photo eye, is none. Nor is one of whose values a
+-- quarter, and three at least, were held for less than settle: it moves continually while it is not at rest, as a flow
+-- does that was 0 all night, or it switches within seconds. The first and the last value do not count: how long they
+-- were held is not known.
+-- A ramp is one row: changes of an analog channel in one direction that follow each other within settle. time is when
+-- the change began, ended when the new value was reached; of a single step they are the same. old is what was held
+-- before, new what was held afterwards.
+-- "rounded" marks channels whose integers exceed the precision of float8: the change is certain, its size is not.
+-- held_at_least is how long the old value was there at least: it counts from the start of lookback if the value was set
+-- before that. A value that was reported before lookback is looked for in the month before.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 --   channels  text[]       names or patterns [NULL: all]
 --   hold      interval     least mean time that a value is held [NULL: 10 sampling intervals, a 20th of the interval]
+--   settle    interval     longest time between two steps of a ramp [NULL: 10 sampling intervals]
 --   lookback  interval     how far before since to look for the earlier value [NULL: 1 h, 300 sampling intervals]
--- Legal: hold 0 s..100 years, lookback 0 s..100 years
+-- Legal: hold 0 s..100 years, settle 0 s..100 years, lookback 0 s..100 years
 -- Reads from: since - lookback
 -- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.
@@ -22,24 +29,14 @@ WITH
 selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
--- Whether channels may hold a value for long, by the number of the last run: the first one may have begun earlier than
--- their first sample.
-held AS MATERIALIZED (
-    SELECT r.channel_id,
-           max(r.number) = 1 OR epoch_us(until - (since - lookback)) / max(r.number) >= epoch_us(hold) AS may_be_long
-    FROM runs_of(channel_ids(channels), since - lookback, until, hold) AS r
-    GROUP BY r.channel_id
-),
--- Only of channels that may hold their values long enough: fast ones are the most samples by far.
-runs AS (
-    SELECT unnest(value_runs(l.channels, epoch_us(since - lookback), epoch_us(until), 0, epoch_us(since)),
+numbers AS MATERIALIZED (
+    SELECT unnest(held_values(k.channels, k.has_ramps, epoch_us(since - lookback), epoch_us(since), epoch_us(until),
+                              epoch_us(settle), epoch_us(hold)),
                   recursive := true)
-    FROM (SELECT list(h.channel_id) AS channels FROM held AS h WHERE h.may_be_long HAVING count(*) > 0) AS l
-),
-numbers AS (
-    SELECT r.channel_id, r.from_time AS time, r.value,
-           lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
-    FROM runs AS r
+    FROM (SELECT list(sel.channel_id) AS channels, sel.kind = 'analog' AS has_ramps
+          FROM selected AS sel
+          WHERE sel.kind <> 'text'
+          GROUP BY ALL) AS k
 ),
 stored_texts AS MATERIALIZED (
     SELECT e.channel_id, e.time, e.id, e.text AS value
@@ -58,23 +55,21 @@ texts AS MATERIALIZED (
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (
-    SELECT n.channel_id, n.time, number_text(n.old) AS old, number_text(n.value) AS new
+    SELECT n.channel_id, n.time, n.ended, CASE WHEN NOT isnan(n.old_value) THEN number_text(n.old_value) END AS old,
+           number_text(n.value) AS new, n.is_held
     FROM numbers AS n
     UNION ALL
-    SELECT t.channel_id, t.time, t.old, t.value
+    SELECT t.channel_id, t.time, t.time, t.old, t.value,
+           count(*) OVER of_channel = 1
+           OR epoch_us(until - min(t.time) OVER of_channel) / count(*) OVER of_channel >= epoch_us(hold)
     FROM texts AS t
     WHERE t.value IS DISTINCT FROM t.old
+    WINDOW of_channel AS (PARTITION BY t.channel_id)
 ),
 changes AS (
-    SELECT v.*, v.time - lag(v.time) OVER of_channel AS held,
-           count(*) OVER of_channel_whole = 1
-           OR epoch_us(until - min(v.time) OVER of_channel_whole) / count(*) OVER of_channel_whole >= epoch_us(hold)
-           AS is_long
-    FROM values_held AS v
-    WINDOW of_channel AS (PARTITION BY v.channel_id ORDER BY v.time),
-           of_channel_whole AS (PARTITION BY v.channel_id)
+    SELECT v.*, v.time - lag(v.ended) OVER (PARTITION BY v.channel_id ORDER BY v.time) AS held FROM values_held AS v
 )
-SELECT c.time, sel.name AS channel,
+SELECT c.time, c.ended, sel.name AS channel,
        CASE sel.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END
        || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
@@ -83,14 +78,13 @@ SELECT c.time, sel.name AS channel,
        NULL AS verdict
 FROM changes AS c
 JOIN selected AS sel ON sel.channel_id = c.channel_id
-WHERE c.old IS NOT NULL AND c.time >= since AND c.is_long
+WHERE c.old IS NOT NULL AND c.ended >= since AND c.is_held
 UNION ALL BY NAME
-SELECT sel.name AS channel, CASE WHEN j.is_long THEN verdict_text(1)
-                                 WHEN j.channel_id IS NULL AND h.channel_id IS NULL THEN verdict_text(3)
-                                 ELSE 'not judged, do not hold their values for so long' END AS verdict
+SELECT sel.name AS channel,
+       CASE j.is_held WHEN true THEN verdict_text(1) WHEN false THEN 'not judged, do not hold their values for so long'
+                      ELSE verdict_text(3) END AS verdict
 FROM selected AS sel
-LEFT JOIN held AS h ON h.channel_id = sel.channel_id
-LEFT JOIN (SELECT DISTINCT c.channel_id, c.is_long FROM changes AS c) AS j ON j.channel_id = sel.channel_id;
+LEFT JOIN (SELECT DISTINCT c.channel_id, c.is_held FROM changes AS c) AS j ON j.channel_id = sel.channel_id;
 
 SELECT * EXCLUDE (verdict)
 FROM portion_rows

@@ -107,3 +107,40 @@ async def test_a_state_that_changes_all_the_time_is_no_set_point(recorded: Recor
     assert {row["channel"] for row in await recorded.ask("setpoint_changes", at(7200), at(14_400))} == {"recipe"}
     every = await recorded.ask("setpoint_changes", at(7200), at(14_400), hold="5 min")
     assert {row["channel"] for row in every} == {"recipe", "valve"}
+
+
+async def test_a_ramp_is_one_change(recorded: Recording) -> None:
+    """From what to what, when it began and when it ended: not every sample of it."""
+    seconds = np.arange(0.0, 7200.0)
+    ramps = np.interp(seconds, [3700, 3720, 5000, 5060, 5061, 7200], [50, 54, 54, 48, 48, 48])
+    await recorded.samples("level_sp", seconds, np.round(ramps, 1))
+    await recorded.samples("pressure_sp", seconds, np.where((seconds >= 6000) & (seconds < 6003), 9.0, 4.0))
+    await recorded.channel("sequence", "discrete", lo=None, hi=None)
+    await recorded.samples("sequence", [0, 5500, 5503], [1, 2, 3])
+    rows = await recorded.ask("setpoint_changes", at(3600), at(7200))
+    assert [(r["channel"], r["time"], r["ended"], r["old"], r["new"]) for r in rows] == [
+        ("level_sp", at(3701), at(3720), "50", "54"),
+        ("level_sp", at(5001), at(5060), "54", "48"),
+        ("sequence", at(5500), at(5500), "1", "2"),
+        ("sequence", at(5503), at(5503), "2", "3"),
+        ("pressure_sp", at(6000), at(6000), "4", "9"),
+        ("pressure_sp", at(6003), at(6003), "9", "4"),
+    ]
+    assert rows[1]["held_at_least"] == timedelta(seconds=5001 - 3720)
+    later = await recorded.ask("setpoint_changes", at(3710), at(7200), channels=["level_sp"])
+    assert [row["time"] for row in later] == [at(3701), at(5001)], "one that goes on in the interval is listed whole"
+
+
+async def test_what_moves_while_it_is_not_at_rest_is_no_set_point(recorded: Recording) -> None:
+    """A flow that was 0 all night and starts in the morning, and a motor that runs for some seconds in every hour."""
+    minutes = np.arange(0.0, 600.0)
+    flow = np.where(minutes < 580, 0.0, np.random.default_rng(1).normal(240, 2, 600).round())
+    await recorded.samples("unit/flow", minutes * 60, flow)
+    await recorded.channel("unit/drain", "discrete", lo=None, hi=None)
+    begins = np.arange(1000.0, 36_000, 7000)
+    await recorded.samples("unit/drain", [0, *np.sort(np.append(begins, begins + 5))], [0, *[1, 0] * len(begins)])
+    await recorded.samples("unit/flow_sp", [0, 34_000, 34_700, 35_500], [240, 250, 260, 265])
+    rows, notes = await recorded.answer("setpoint_changes", at(18_000), at(36_000))
+    assert set(rows["channel"].to_pylist()) == {"unit/flow_sp"}
+    assert len(rows) == 3, "an operator who changes a set point several times"
+    assert "2 channels not judged, do not hold their values for so long: unit/drain, unit/flow" in notes.splitlines()
