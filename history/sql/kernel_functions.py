@@ -42,7 +42,7 @@ from history.sql.kernels.reference import WIDTHS, reach
 from history.sql.kernels.relations import RELATIONS
 from history.sql.kernels.replays import PAIRS, Replays
 from history.sql.kernels.resampled import MEANS, Grid, require_length
-from history.sql.kernels.runs import RUNS, Runs
+from history.sql.kernels.runs import RUNS, USUAL_LENGTHS, Runs
 from history.sql.kernels.set_points import HELD_VALUES, HeldValues
 from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.kernels.unit_means import dense
@@ -59,7 +59,6 @@ _SQL_TYPES = {
 }
 Result = TypeVar("Result")
 Noted = Callable[[Callable[..., Any]], Callable[..., Any]]
-_RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
 class KernelFunctions:
@@ -79,7 +78,7 @@ class KernelFunctions:
             (self.value_runs, [ids, *[number] * 3], RUNS),
             (self.held_values, [ids, "BOOLEAN", *[number] * 5], HELD_VALUES),
             (self.value_steps, [ids, duckdb.list_type(number), *[number] * 3, "DOUBLE"], STEPS),
-            (self.longest_runs, [ids, *[number] * 2, "DOUBLE"], _RUN_LENGTHS),
+            (self.longest_runs, [ids, *[number] * 3, "DOUBLE"], USUAL_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, "INTEGER"], PAIRS),
@@ -138,10 +137,10 @@ class KernelFunctions:
         within = min(begin, since), max(end, until)
         return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute), known_by=since))
 
-    def longest_runs(self, channels: list[int], since: int, until: int, false_alarms: float) -> Any:
+    def longest_runs(self, channels: list[int], since: int, until: int, hold: int, false_alarms: float) -> Any:
         """Time that a value is rarely kept for longer, by a reference with since <= time < until (kernels/runs.py)."""
-        kernel = partial(runs.longest, false_alarms=false_alarms)
-        return listed(_RUN_LENGTHS, self._source.results(channels, (since, until), by_portion(kernel)))
+        kernel = partial(runs.longest, false_alarms=false_alarms, hold=hold)
+        return listed(USUAL_LENGTHS, self._source.results(channels, (since, until), by_portion(kernel)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Pauses that are longer than usual (kernels/intervals.py), of samples with since <= time < until (µs)."""

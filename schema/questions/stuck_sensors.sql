@@ -3,10 +3,15 @@
 -- Works for channels that repeat equal values and for collected ones that report only changes, where a stuck sensor is
 -- silent. A pushed or imported one that is silent for longer than usual may have had any value meanwhile: it is not
 -- listed, a line below the answer names it, and gaps_and_coverage says when it was silent.
--- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, among
--- them those of a machine that runs at one speed for a long time. times_limit says how long it was, in limits,
--- never negative: 1 is the limit.
--- Not listed: channels with fewer than 40 changes in the reference (such as set points), and silence in a recorded gap.
+-- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, but for
+-- its lowest and highest value, among them those of a machine that runs at one speed for a long time. times_limit says
+-- how long it was, in limits, never negative: 1 is the limit.
+-- At the lowest and the highest value of the reference a channel may be at rest, as a flow that is 0 while its valve is
+-- shut, or a building at night: where the reference has such a rest, which is longer than other values are kept, it is
+-- usual for any time. Nor is a value beyond what the reference had listed, where two other channels of the unit came
+-- beyond what theirs had, or to rest, within hold of it: the unit stopped.
+-- Not listed: channels with fewer than 40 changes in the reference, those that hold their values but for ramps (such as
+-- set points), and silence in a recorded gap.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 -- Where the reference has no samples, or few, a line below the answer says so: then a channel that kept no value for
 -- as long as hold is not stuck, but no more is known.
@@ -70,14 +75,34 @@ missing AS (
 -- Few sensors were held for long. Only of these it matters what is usual.
 limits AS MATERIALIZED (
     SELECT unnest(longest_runs(l.channels, epoch_us(reference[1]), epoch_us(reference[2]),
-                               epoch_us(false_alarms)::DOUBLE), recursive := true)
+                               epoch_us(hold), epoch_us(false_alarms)::DOUBLE), recursive := true)
     FROM (SELECT list(DISTINCT l.channel_id) AS channels FROM long_runs AS l HAVING count(*) > 0) AS l
 ),
-unusual_runs AS MATERIALIZED (
-    SELECT l.*, epoch(l.to_time - l.from_time) / h.seconds AS times
+longer_runs AS MATERIALIZED (
+    SELECT l.*, epoch(l.to_time - l.from_time) / h.seconds AS times,
+           l.value < h.lowest OR l.value > h.highest AS beyond,
+           (h.rests_low AND l.value <= h.lowest) OR (h.rests_high AND l.value >= h.highest) AS rests
     FROM long_runs AS l
     JOIN limits AS h ON h.channel_id = l.channel_id
     WHERE epoch(l.to_time - l.from_time) > h.seconds
+),
+-- A unit has stopped if several of its channels come to rest at once: one of them alone may have failed.
+stopped_units AS MATERIALIZED (
+    SELECT l.channel_id, l.from_time
+    FROM longer_runs AS l
+    JOIN selected AS sel ON sel.channel_id = l.channel_id
+    JOIN selected AS o ON o.unit_path = sel.unit_path AND o.channel_id <> sel.channel_id
+    JOIN longer_runs AS r ON r.channel_id = o.channel_id AND (r.beyond OR r.rests)
+                         AND abs(epoch_us(r.from_time - l.from_time)) <= epoch_us(hold)
+    WHERE l.beyond
+    GROUP BY l.channel_id, l.from_time
+    HAVING count(DISTINCT r.channel_id) >= 2
+),
+unusual_runs AS MATERIALIZED (
+    SELECT l.*
+    FROM longer_runs AS l
+    ANTI JOIN stopped_units AS u ON u.channel_id = l.channel_id AND u.from_time = l.from_time
+    WHERE NOT l.rests
 ),
 -- A pushed channel that was silent for longer than usual may have had any value meanwhile.
 pushed AS (

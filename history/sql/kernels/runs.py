@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, good_samples
-from history.sql.kernels.reference import usual
+from history.sql.kernels.reference import MIN_POSITIONS, usual
 
 RUNS = pa.struct(
     [
@@ -24,6 +25,17 @@ RUNS = pa.struct(
     ]
 )
 _PARTS = pa.schema(list(RUNS))
+_FEW_TURNS = 16  # of ramps in a reference, from up to down or back: a sensor has more
+USUAL_LENGTHS = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("seconds", pa.float64()),  # that a value is rarely kept for longer
+        ("lowest", pa.float64()),
+        ("highest", pa.float64()),
+        ("rests_low", pa.bool_()),  # whether it kept its lowest value for longer than that
+        ("rests_high", pa.bool_()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +143,44 @@ def _batch(rows: _Rows) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
-def longest(samples: Samples, false_alarms: float) -> Columns:
-    """Time (s) that a value of a channel is kept for longer than once in ``false_alarms`` (µs); the last one does not
-    count. Channels that change too rarely to know it are left out (kernels/reference.py).
+def longest(samples: Samples, false_alarms: float, hold: int) -> Columns:
+    """Time that a value of a channel is kept for longer than once in ``false_alarms`` (µs), and where it rests.
 
-    Of samples by channel and time: ``channel_id`` and ``seconds``.
+    The last value does not count, nor do the lowest and the highest one, where others suffice. Channels that change too
+    rarely to know it are left out (kernels/reference.py), and those that hold their values but for ramps: most of the
+    time, each for ``hold`` (µs) and longer.
+
+    The columns of USUAL_LENGTHS, of samples by channel and time.
     """
     channel, time, value = good_samples(samples)
-    starts = _positions((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
-    limits = {
-        int(channel[starts[rows.start]]): usual(lengths, false_alarms / max(float(lengths.mean()), 1.0)).limit
-        for rows in segments(channel[starts])
-        if len(lengths := np.diff(time[starts[rows]]).astype(np.float64))
+    rows = list[tuple[int, float, float, float, bool, bool]]()
+    for of_channel in segments(channel):
+        known = _usual_lengths(time[of_channel], value[of_channel], false_alarms, hold)
+        if known is not None:
+            rows.append((int(channel[of_channel.start]), *known))
+    columns = zip(*rows, strict=True) if rows else [()] * len(USUAL_LENGTHS)
+    return {
+        field.name: np.array(column, field.type.to_pandas_dtype())
+        for field, column in zip(USUAL_LENGTHS, columns, strict=True)
     }
-    known = {number: limit for number, limit in limits.items() if np.isfinite(limit)}
-    return {"channel_id": np.array(list(known), np.int32), "seconds": np.array(list(known.values())) / 1e6}
+
+
+def _usual_lengths(
+    time: Int64s, value: Float64s, false_alarms: float, hold: int
+) -> tuple[float, float, float, bool, bool] | None:
+    """The fields of USUAL_LENGTHS behind the channel; None: they are not known."""
+    starts = _positions(value[1:] != value[:-1], len(value))
+    lengths, value = np.diff(time[starts], append=time[-1]).astype(np.float64), value[starts]
+    turns = np.count_nonzero(np.diff(np.sign(np.diff(value))))
+    if turns <= _FEW_TURNS and 2 * lengths[lengths >= hold].sum() > lengths.sum():
+        return None
+    lowest, highest = float(value.min()), float(value.max())
+    ended = lengths[:-1]
+    inner = ended[(value[:-1] > lowest) & (value[:-1] < highest)]
+    if len(inner) < MIN_POSITIONS:
+        inner = ended
+    limit = usual(inner, false_alarms / max(float(inner.mean()), 1.0)).limit if len(inner) else np.inf
+    if not np.isfinite(limit):
+        return None
+    low, high = (bool(lengths[value == end].max() > max(limit, hold)) for end in (lowest, highest))
+    return limit / 1e6, lowest, highest, low, high

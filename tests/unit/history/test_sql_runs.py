@@ -72,13 +72,13 @@ def test_longest_runs_are_those_that_are_longer_than_by_chance() -> None:
     moves = np.cumsum(np.random.default_rng(1).integers(1, 4, 600)) * 1_000_000
     at_rest = moves + 300_000_000 * (np.arange(600) // 100)
     samples: list[Sample] = [
-        (number, int(at), float(n), 0)
+        (number, int(at), float(n % 7), 0)
         for number, times in ((1, moves), (2, at_rest), (3, moves[:30]))
         for n, at in enumerate(times)
     ]
-    kernel = longest(columns(samples), 20 * 600e6)
+    kernel = longest(columns(samples), 20 * 600e6, 10_000_000)
     assert kernel["channel_id"].tolist() == [1, 2]
     short, long = kernel["seconds"].tolist()
     assert 3 < short < 10
     assert long > 330
-    assert longest(columns(samples), 1e15)["seconds"][1] > long
+    assert longest(columns(samples), 1e15, 10_000_000)["seconds"][1] > long

@@ -84,3 +84,24 @@ async def test_a_hole_in_pushed_data_is_no_stuck_sensor(recorded: Recording) -> 
     assert table["channel"].to_pylist() == ["unit/stuck"]
     silent = "judged but for a silence that is longer than usual: gaps_and_coverage says when: unit/ended, unit/hole"
     assert f"2 channels {silent}" in notes.splitlines()
+
+
+async def test_what_is_at_rest_is_not_stuck(recorded: Recording) -> None:
+    """A flow is 0 while its valve is shut; a sensor that is stuck in the middle is not hidden by that."""
+    reading = noise(1).round(1)
+    rest = (_SECONDS < 1200) | (_SECONDS >= 2900)
+    await recorded.samples("unit/flow", _SECONDS, np.where(rest, 0.0, reading))
+    await recorded.samples("unit/pressure", _SECONDS, np.where(_SECONDS < 1200, 0.0, np.where(_LATE, 50.3, reading)))
+    ramps = np.interp(_SECONDS, [500, 540, 1500, 1545, 4200], [20, 24, 24, 19, 19])
+    await recorded.samples("unit/sp", _SECONDS, ramps.round(1))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
+    assert [(row["channel"], row["stuck_from"]) for row in rows] == [("unit/pressure", at(3900))]
+
+
+async def test_a_unit_that_stops_is_not_stuck(recorded: Recording) -> None:
+    """Where the reference has it running only: a channel that is at 0 alone is listed."""
+    for number, name in enumerate(("unit/flow", "unit/speed", "unit/pressure", "other/flow"), 1):
+        await recorded.samples(name, _SECONDS, np.where(3800 + number <= _SECONDS, 0.0, noise(number)))
+    await recorded.samples("other/level", _SECONDS, noise(5))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
+    assert [row["channel"] for row in rows] == ["other/flow"]
