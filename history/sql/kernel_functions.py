@@ -125,8 +125,10 @@ class KernelFunctions:
         Those that report only changes are known by ``since``.
         """
         kernel = HeldValues(has_ramps, settle, hold, until)
-        parts = self._source.results(channels, (first, until), by_portion(kernel.compute), known_by=since)
-        return listed(HELD_VALUES, parts)
+        values = self._source.results(
+            channels, (first, until), by_portion(kernel.compute), known_by=since, with_silent=True
+        )
+        return listed(HELD_VALUES, values)
 
     def value_steps(
         self, channels: list[int] | None, before: list[int], since: int, until: int, few: int, false_alarms: float
@@ -147,10 +149,7 @@ class KernelFunctions:
         return listed(PAUSES, self._source.results(channels, (since, until), by_portion(pauses), names=()))
 
     def weighted_statistics_of(self, intervals: list[dict[str, Any]]) -> Any:
-        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py).
-
-        What nobody changed in either of two is of interest only where it may have been changed between them.
-        """
+        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
         kernels = weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         results = [
             self._source.results(
@@ -158,7 +157,7 @@ class KernelFunctions:
                 kernel.samples,
                 by_portion(kernel.compute),
                 known_by=min(interval.since for interval in kernel.intervals),
-                with_silent=len(kernels) > 1,
+                with_silent=True,
             )
             for kernel in kernels
         ]
@@ -200,7 +199,9 @@ class KernelFunctions:
         states = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
         movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, states, sigmas)
         within = first - hold, max(until, end)
-        return listed(MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since)))
+        return listed(
+            MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since), with_silent=True)
+        )
 
     def lagged_correlations(
         self,
@@ -252,7 +253,9 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), first, step)
         changes = Changes(grid, spans(channels), (begin, end), (since, until), least_score)
         within = min(begin, since) - HOUR_US, max(end, until)
-        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since)))
+        return listed(
+            CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since), with_silent=True)
+        )
 
     def oscillations_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float

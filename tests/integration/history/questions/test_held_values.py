@@ -82,3 +82,11 @@ async def test_set_point_that_was_changed_between_two_intervals_differs(plant: R
     rows = {row["channel"]: row for row in await plant.ask("compare", *later, reference=earlier)}
     assert rows.keys() == {"unit/pressure", "unit/pressure_sp"}
     assert (rows["unit/pressure_sp"]["other_value"], rows["unit/pressure_sp"]["value"]) == (40, 46)
+
+
+@pytest.mark.parametrize("name", ["first_mover", "timeline", "change_points", "what_changed", "setpoint_changes"])
+async def test_what_is_held_all_the_time_is_judged(plant: Recording, name: str) -> None:
+    """It has not changed. Of a channel that never had a sample nothing is known."""
+    await plant.channel("unit/empty_sp")
+    _, notes = await plant.answer(name, *_INTERVAL)
+    assert "1 channel not judged, no samples in the interval: unit/empty_sp" in notes.splitlines()
