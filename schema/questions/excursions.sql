@@ -7,11 +7,12 @@
 -- An excursion is farther than they deviate by chance: the limit is set by the largest deviations in the reference
 -- (as for first_mover); what a change before the interval leaves in the means is none. Where the reference is too short
 -- for "long", slow means are as long as it allows, or none. Where rounding hides the noise, two of its steps are usual
--- for a sample, and one for a mean.
+-- for a sample, and one for a mean; how values are rounded that the reference only held is learned from the interval.
 -- Means are whole: what is left of the interval behind the last one is only looked at sample by sample.
--- What was first outside comes first. Of equal peaks, the first one is shown. times_limit says how far the peak is, in
--- limits, never negative (peak has the sign): 1 is the limit; it is NULL, and the row last, where the channel did not
--- deviate at all before: nothing can be measured by that. Times are those of samples.
+-- What was first outside comes first. The peak is the largest excursion, of means in the direction of the first one: a
+-- return from a fault is another excursion. Of equal peaks, the first one is shown. times_limit says how far the peak
+-- is, in limits, never negative (peak has the sign): 1 is the limit; it is NULL, and the row last, where the channel
+-- did not deviate at all before: nothing can be measured by that. Times are those of samples.
 --
 -- Parameters
 --   since         timestamptz  from this moment on
@@ -40,6 +41,8 @@ far_off AS (
 ),
 outside AS (
     SELECT f.channel_id, f.scale, f.time, f.value, nullif(f.times, 'NaN') AS times,
+           f.scale = 0 OR sign(f.value) = first_value(sign(f.value)) OVER (PARTITION BY f.channel_id, f.scale
+                                                                           ORDER BY f.time) AS counts,
            f.time - lag(f.time) OVER (PARTITION BY f.channel_id, f.scale ORDER BY f.time)
                > CASE f.scale WHEN 0 THEN short ELSE to_microseconds(epoch_us(long) // 4) END AS begins
     FROM far_off AS f
@@ -50,9 +53,10 @@ numbered AS (
     FROM outside AS o
 ),
 episodes AS (
-    SELECT n.channel_id, n.scale, n.episode, min(n.time) AS begins, max(n.time) AS ends, max(n.times) AS times,
-           first(n.value ORDER BY round(abs(n.value), 6) DESC, n.time) AS peak,
-           first(n.time ORDER BY round(abs(n.value), 6) DESC, n.time) AS peak_at
+    SELECT n.channel_id, n.scale, n.episode, min(n.time) AS begins, max(n.time) AS ends,
+           max(n.times) FILTER (WHERE n.counts) AS times,
+           first(n.value ORDER BY round(abs(n.value), 6) DESC, n.time) FILTER (WHERE n.counts) AS peak,
+           first(n.time ORDER BY round(abs(n.value), 6) DESC, n.time) FILTER (WHERE n.counts) AS peak_at
     FROM numbered AS n
     GROUP BY n.channel_id, n.scale, n.episode
 ),
@@ -63,8 +67,9 @@ spaced AS (
 SELECT c.name AS channel, CASE s.scale WHEN 0 THEN 'fast' WHEN 1 THEN 'medium' ELSE 'slow' END AS class,
        count(*) AS episodes, min(s.begins) AS first_at, max(s.begins) AS last_at,
        to_microseconds(quantile_cont(epoch_us(s.since_last)::DOUBLE, 0.5)::BIGINT) AS usual_period,
-       max(s.ends - s.begins) AS longest, first(s.peak ORDER BY round(abs(s.peak), 6) DESC, s.peak_at) AS peak,
-       first(s.peak_at ORDER BY round(abs(s.peak), 6) DESC, s.peak_at) AS peak_at,
+       max(s.ends - s.begins) AS longest,
+       first(s.peak ORDER BY round(abs(s.peak), 6) DESC NULLS LAST, s.peak_at) AS peak,
+       first(s.peak_at ORDER BY round(abs(s.peak), 6) DESC NULLS LAST, s.peak_at) AS peak_at,
        max(s.times) AS times_limit, NULL AS verdict
 FROM spaced AS s
 JOIN channels_like(channels) AS c ON c.channel_id = s.channel_id

@@ -118,6 +118,8 @@ class Excursions:
         ]
         floor, step = smallest(float(value[before].mean()), self.spans.get(channel)), rounding(value[before])
         held = is_held(value[before], step)
+        if held and not step:  # values that were held don't show how they are rounded
+            step = rounding(value)
         limits = [usual(scale.reference, self._positions(scale.every), scale.width, held=held) for scale in scales]
         verdicts = [FAULTY if faults else JUDGED for limit, faults in limits if np.isfinite(limit)]
         steps = [step if scale.number else 2 * step for scale in scales]  # rounding makes spikes of two of its steps

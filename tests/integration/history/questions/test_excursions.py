@@ -75,3 +75,21 @@ async def test_rarer_false_alarms_are_fewer_rows(recorded: Recording) -> None:
     [fast] = [row for row in await recorded.ask("excursions", at(5100), at(7200)) if row["class"] == "fast"]
     assert fast["peak_at"] == at(6000)
     assert await recorded.ask("excursions", at(5100), at(7200), false_alarms="36500 days") == []
+
+
+async def test_the_peak_is_that_of_the_fault(recorded: Recording) -> None:
+    """Not that of the return, which goes beyond where it was before."""
+    pump = np.interp(_SECONDS, [5500, 5510, 6000, 6010], [0, -10, -10, 15])
+    await recorded.samples("flow", _SECONDS, noise(1) + pump)
+    rows = await recorded.ask("excursions", at(5100), at(7200))
+    assert {row["class"] for row in rows} >= {"medium", "slow"}
+    assert all(row["peak"] < 0 and row["peak_at"] < at(6000) for row in rows)
+
+
+async def test_a_step_of_the_last_digit_is_no_excursion(recorded: Recording) -> None:
+    """Of a command that the reference only held, and that is rounded: how, the interval shows."""
+    command = np.round(30 + np.maximum(_SECONDS - 5400, 0) / 1000, 1) - 0.1 * (_SECONDS % 60 == 59) * _LATE
+    await recorded.samples("command", _SECONDS, command)
+    await recorded.samples("dropout", _SECONDS, np.where(_SECONDS == 6000, 0.0, 30.0))
+    rows = await recorded.ask("excursions", at(5100), at(7200), reference="50 min")
+    assert {row["channel"] for row in rows if row["class"] == "fast"} == {"dropout"}
