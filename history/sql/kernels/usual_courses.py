@@ -128,7 +128,10 @@ def _within(run: _Run, before: Float64s, now: Float64s) -> _Cyclic | None:
     found = _cycles(run.in_spreads(now)[:, repeated], shape)
     usual_now = _course(now, cycles, found, beside)
     if not known.pauses.any():
-        return _Cyclic(usual, usual_now, known.pauses, before[:0], found.around)
+        low, high = cycles.min(axis=(0, 1)), cycles.max(axis=(0, 1))
+        ends, swing = before[known.around], high - low
+        far = ((ends < low - swing) | (ends > high + swing))[:, repeated].any()  # a pause is cut off by an end
+        return _Cyclic(usual, usual_now, known.around & far, before[:0], found.around)
     in_pauses = before[known.pauses]
     usual[known.pauses] = np.median(in_pauses, axis=0)
     cyclic = _Cyclic(usual, usual_now, known.around, in_pauses, found.around)

@@ -243,6 +243,13 @@ def test_a_rare_deep_pause_hides_no_cycles(pause: int, at: int) -> None:
     assert departures(before, now)[0]["channels"][0] == 11
 
 
+def test_a_pause_that_begins_at_the_end_of_the_reference_hides_no_cycles() -> None:
+    before, now = with_a_pause(1, 600, 30, 570), with_a_pause(2, 600, 0, 0)
+    assert (usual_courses(before, now).verdicts[:3] == CYCLIC).all()
+    now[np.flatnonzero(now[:, 1] > 10.5)[20:40], 1] -= 1.5
+    assert {row["channel_id"] for row in episodes(before, now)} == {11}
+
+
 def test_a_channel_without_cycles_is_judged_in_pauses_too() -> None:
     before, now = with_a_pause(1, 600, 110, 130), with_a_pause(2, 600, 110, 290)
     now[320:380, 3] = 36.0
