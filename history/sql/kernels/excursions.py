@@ -117,7 +117,7 @@ class Excursions:
             *self._of_means(time, value, distance),
         ]
         floor, step = smallest(float(value[before].mean()), self.spans.get(channel)), rounding(value[before])
-        held = is_held(value[before], step)
+        held = is_held(value[before])
         if held and not step:  # values that were held don't show how they are rounded
             step = rounding(value)
         limits = [usual(scale.reference, self._positions(scale.every), scale.width, held=held) for scale in scales]

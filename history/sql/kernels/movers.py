@@ -157,7 +157,7 @@ class Movers:
 
     def _scales(self, values: Float64s, reference: slice, floor: float, step: float) -> tuple[int, list[_Scale]]:
         """The verdict, and the deviations at each width that the reference suffices for. ``step``: of rounding."""
-        smooth, held = smoothed(values), is_held(values[reference], step)
+        smooth, held = smoothed(values), is_held(values[reference])
         verdict, scales = JUDGED, list[_Scale]()
         for width, single in ((1, True), *((width, False) for width in WIDTHS)):
             off = deviations(values, width) if single else smooth_deviations(smooth, width)

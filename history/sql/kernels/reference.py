@@ -163,19 +163,20 @@ def settled(size: Float64s, far: NDArray[np.bool_], width: int, first: int) -> i
     return end if end == first else end + int(quiet[0]) if len(quiet) else len(far)
 
 
-def is_held(values: Float64s, step: float = 0.0) -> bool:
+def is_held(values: Float64s) -> bool:
     """Return whether a channel holds its values in a reference for most of the time, as a set point does.
 
-    ``step``: of :func:`rounding`; what such a channel does at once again and again, there and back, is its noise.
+    What goes there and back at once is rounded noise.
     """
     changes = np.flatnonzero(np.diff(values))
     if len(changes) <= _FEW_CHANGES:
         return True
-    if 2 * len(changes) > len(values) or not step:
-        return 2 * len(changes) <= len(values)
+    if 2 * len(changes) > len(values):
+        return False
     begins = changes[np.diff(changes, prepend=-2) > 1]
     ends = changes[np.diff(changes, append=len(values) + 1) > 1]
-    return len(begins) <= _FEW_CHANGES and bool((values[begins] != values[ends + 1]).all())
+    is_noise = (ends - begins == 1) & (values[begins] == values[ends + 1])
+    return len(begins) <= _FEW_CHANGES and not is_noise.any()
 
 
 def usual(reference: Float64s, positions: float, width: int | None = None, *, held: bool = False) -> Usual:
