@@ -11,13 +11,15 @@
 -- score is the larger one of both statistics at its peak, in limits, never negative: 1 is the limit. It is set by the
 -- reference, so that in usual operation a unit departs once in "alarm_every". departed_at is where the first mean
 -- beyond it begins, returned_at where the last one ends (NULL: it had not returned at the end). Departures closer than
--- a 20th of the interval are one. channels are those which contribute most to the first three means, the most first,
--- and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference have no spread,
--- and are left out. Lines below the answer say which channels have a reference of which a part is unlike the rest, and
--- from when to when. If it is over before the reference ends, as what was before a change of load, that part is left
--- out; else less is seen: choose another reference. They also say which channels move in cycles, of which the reference
--- holds three or four only, and which drift all through it: it is shorter than a swing of them, such as that of a day,
--- whose course then departs.
+-- a 20th of the interval are one. With a reference twice as long as the interval or longer, a unit also departs by one
+-- channel that is farther from its centre (T2), or from what the others tell of it (SPE), than it ever goes there:
+-- starts and stops of others hide it from the sums. channels are those which contribute most to the first three means,
+-- the most first, and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference
+-- have no spread, and are left out. Lines below the answer say which channels have a reference of which a part is
+-- unlike the rest, and from when to when. If it is over before the reference ends, as what was before a change of load,
+-- that part is left out; else less is seen: choose another reference. They also say which channels move in cycles, of
+-- which the reference holds three or four only, and which drift all through it: it is shorter than a swing of them,
+-- such as that of a day, whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -62,6 +62,8 @@ DEPARTURES = pa.struct(
 )
 MIN_REFERENCE = 50  # buckets
 _VARIANCE = 0.9  # share that the components explain
+_INTERVALS = 2  # of a reference that tells how far each channel alone goes, and not only all together
+_RIDGE = 1e-3  # of the variance of a channel: by a smaller one, nothing is told by the others
 _LEAST = 0.01  # spreads: what is nearer has not departed, even from an exact relation
 _FARTHEST = 1e6  # spreads: what is farther counts as so far
 _ONSET = 3  # buckets, by which channels are named
@@ -76,6 +78,7 @@ class Model:
     spread: Float64s  # (p,)
     components: Float64s  # (p, k)
     variances: Float64s  # (k,)
+    inverse: Float64s  # (p, p): of the covariance
 
     def scaled(self, values: Float64s) -> Float64s:
         """Distances (n, p) from the middle in spreads; 0: there is no value."""
@@ -88,6 +91,13 @@ class Model:
         if self.components.shape[0] == self.components.shape[1]:
             error = np.zeros(len(scaled))  # nothing is left but rounding errors
         return np.array([(np.square(scores) / self.variances).sum(axis=1), np.maximum(error, 0.0)])
+
+    def alone(self, values: Float64s) -> Float64s:
+        """Distances of each channel from its middle, and from what all others tell of it, (2, p, n)."""
+        scaled = self.scaled(values)
+        error = scaled @ (self.inverse / np.diag(self.inverse))
+        error[np.isnan(values).any(axis=1)] = 0.0
+        return np.abs(np.stack([scaled.T, error.T]))
 
     def contributions(self, scaled: Float64s, limits: Float64s) -> Float64s:
         """Decrease of T² + error, in limits, if a channel is set right, summed over buckets: (p,)."""
@@ -141,12 +151,18 @@ class Departures:
         known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels)}
         scaled = model.scaled(values)
         times = model.statistics(scaled) / limits[:, None]
+        alone = np.zeros((2, *values.T.shape))
+        if len(learned.reference) >= _INTERVALS * len(values):
+            alone = np.square(model.alone(values) / self._limits_alone(learned)[..., None])
+        times = np.maximum(times, alone.max(axis=1))
         times[:, np.isnan(values).mean(axis=1) > 1 / 2] = 0.0
         score = times.max(axis=0)
         for first, last in runs(np.flatnonzero(score > 1), len(score)):
             peak = first + int(np.argmax(score[first : last + 1]))
             beyond = first + np.flatnonzero(score[first : last + 1] > 1)[:_ONSET]
-            gone = model.contributions(scaled[beyond], limits)
+            gone = alone[:, :, beyond].max(axis=0).sum(axis=1)
+            if gone.max() <= len(beyond):  # else a channel alone is beyond its limit
+                gone = model.contributions(scaled[beyond], limits)
             most = np.argsort(-np.round(gone / gone.sum(), 9), kind="stable")[:_NAMED]
             yield known | {
                 "from_time": self._time(first),
@@ -167,6 +183,13 @@ class Departures:
         statistics = statistics[:, _filled(learned.reference[:, learned.verdicts == JUDGED])]
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
         return np.array([_limit(values, share) for values in statistics])
+
+    def _limits_alone(self, learned: _Learned) -> Float64s:
+        """Limits of each channel alone, (2, p)."""
+        distances = np.concatenate(learned.alone, axis=2)
+        distances = distances[:, :, _filled(learned.reference[:, learned.verdicts == JUDGED])]
+        every = max(self.alarm_every / self.step, 1.0) * 2 * distances.shape[1]
+        return np.array([[max(usual(one, every).limit, _LEAST) for one in kind] for kind in distances])
 
     def _parts(
         self, odd: NDArray[np.bool_], reference: Float64s, buckets: NDArray[np.intp], verdict: int
@@ -201,6 +224,7 @@ class _Learned:
     verdicts: NDArray[np.intp]  # (channels,): those that are JUDGED are in the model
     model: Model | None  # None: no channel is
     parts: list[Float64s]  # statistics of each part, by a model of the others
+    alone: list[Float64s]  # distances of its channels
 
     def unlike_parts(self) -> NDArray[np.bool_]:
         """Mask of the parts that are unlike the others."""
@@ -213,12 +237,13 @@ def _learned(reference: Float64s) -> _Learned:
     verdicts, middle, spread = _spreads(reference)
     usable = reference[:, verdicts == JUDGED]
     if not usable.shape[1]:
-        return _Learned(reference, verdicts, None, [])
-    model, parts = _model(usable, middle, spread), []
+        return _Learned(reference, verdicts, None, [], [])
+    model, parts, alone = _model(usable, middle, spread), list[Float64s](), list[Float64s]()
     for begin, end in pairwise(_edges(len(usable))):
         others = _model(np.concatenate([usable[:begin], usable[end:]]), model.middle, model.spread)
         parts.append(others.statistics(others.scaled(usable[begin:end])))
-    return _Learned(reference, verdicts, model, parts)
+        alone.append(others.alone(usable[begin:end]) * (others.spread / model.spread)[:, None])
+    return _Learned(reference, verdicts, model, parts, alone)
 
 
 def _edges(n: int) -> list[int]:
@@ -252,6 +277,7 @@ def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     size = np.maximum(np.sqrt(np.square(near).mean(axis=0)), 1 / 2)
     near /= size
     n, p = near.shape
+    inverse = np.linalg.inv(near.T @ near / n + _RIDGE * np.eye(p))
     if p <= n:
         variances, components = np.linalg.eigh(near.T @ near / n)
     else:  # more channels than buckets: the same components, by the smaller matrix
@@ -260,7 +286,7 @@ def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     variances, components = np.maximum(variances[::-1], 1e-12), components[:, ::-1]
     k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
     k = max(1, min(k, p - 1, n // 3))
-    return Model(middle, spread * size, components[:, :k], variances[:k])
+    return Model(middle, spread * size, components[:, :k], variances[:k], inverse)
 
 
 def _limit(values: Float64s, share: float) -> float:

@@ -165,3 +165,27 @@ def test_what_is_said_of_each_channel() -> None:
     assert verdicts(reference, later) == [SHORT_REFERENCE, CONSTANT, NO_SAMPLES, DRIFTING, *[JUDGED] * 4]
     assert verdicts(reference[:49], later) == verdicts(np.full((300, 8), np.nan), later) == [SHORT_REFERENCE] * 8
     assert rows(reference[:49], later) == []
+
+
+def on_and_off(seed: int, times: int) -> Float64s:
+    """Twelve channels of a unit that is on now and then, each with a start, and a damper with its command."""
+    random, parts = np.random.default_rng(seed), []
+    for off, on in random.integers(40, 160, (times, 2)):
+        bucket = np.arange(off + on) - off
+        start = np.where((bucket >= 0) & (bucket < 4), np.exp(-bucket.clip(0) / 1.5), 0.0)[:, None]
+        unit = (
+            50.0 * (bucket >= 0)[:, None] + start * random.uniform(20, 60, 12) + random.normal(0, 0.3, (off + on, 12))
+        )
+        command = (bucket >= 0) * (15 + 10 * np.abs(np.sin(bucket / 15)))
+        parts.append(np.column_stack([unit, command, command + random.normal(0, 0.3, off + on)]))
+    return np.concatenate(parts)
+
+
+def test_a_damper_that_leaves_its_command_departs_beside_channels_with_starts() -> None:
+    reference, later = on_and_off(1, 10), on_and_off(2, 3)
+    assert rows(reference, later) == []
+    begin = int(np.flatnonzero(later[:, 12] > 15)[10])
+    later[begin : begin + 30, 13] += 6
+    [row] = rows(reference, later)
+    assert (row["from_time"], row["to_time"]) == (1000 + 10 * begin, 1300 + 10 * begin)
+    assert set(row["channels"][:2]) == {22, 23}
