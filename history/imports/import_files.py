@@ -193,8 +193,8 @@ class _Import:
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {names_text(created)}")
             for kind in KINDS:
-                if given := [name for name in created if self.kinds.of(name) == kind]:
-                    lines.append(f"    {kind}, as --kind says: {names_text(given)}")
+                if of_kind := [name for name in created if self.kinds.of(name) == kind]:
+                    lines.append(f"    {kind}, as --kind says: {names_text(of_kind)}")
             lines += [f"    {hint}" for hint in self._hints(checked, created)]
         by_source: dict[str, list[str]] = {}
         for name, row, n in zip(reader.names, targets.channels, checked.counts, strict=True):

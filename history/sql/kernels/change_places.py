@@ -1,11 +1,12 @@
 """Places of changes: the clearest windows, and where a step or a kink fits best in each.
 
-Scores compare windows around each bucket, and the highest one is not where a step is.
+Scores compare windows around each bucket, and the highest one is not where a step is: a kink before
+it may have a higher one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -39,14 +40,13 @@ def clear_windows(candidates: list[tuple[int, int, int, float]]) -> Iterator[tup
 
 
 def fitted(
-    values: Float64s, changes: Sequence[tuple[int, int, int, float]], least_score: float
+    values: Float64s, changes: Iterable[tuple[int, int, int, float]], least_score: float
 ) -> Iterator[tuple[int, slice, int, float]]:
     """Kind, window, bucket and score of changes of one channel, placed by least squares.
 
-    ``changes``: kind, side, bucket and score. Scores compare windows around each bucket, and the highest one is not
-    where a step is: a kink before it may have a higher one. So each window has the better of a step and a kink where it
-    fits best. Windows end at clearer changes; what is no change without those, such as the second of two kinks in place
-    of a step, is none.
+    ``changes``: kind, side, bucket and score. Each window has the better of a step and a kink where it fits best.
+    Windows end at clearer changes; what is no change without those, such as the second of two kinks in place of a step,
+    is none.
     """
     places = list[int]()
     for clearest, side, bucket, score in sorted(changes, key=lambda change: -round(change[3], 6)):

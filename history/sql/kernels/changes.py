@@ -118,7 +118,7 @@ class Changes:
             ]
             scaled = (values[row : row + 1] - middle[row]) / floor[row]
             [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
-            for kind, window, at, score in fitted(smooth, list(clear_windows(candidates)), self.least_score):
+            for kind, window, at, score in fitted(smooth, clear_windows(candidates), self.least_score):
                 scored = rough if kind == SPREAD else values[row]
                 before, after = (
                     self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
@@ -202,13 +202,11 @@ def _repeated(sizes: Float64s, side: int, held: NDArray[np.bool_]) -> Float64s:
 
     Fewer may be faults.
     """
-    rest, largest = sizes.copy(), np.zeros((2 * _HABIT + 1, len(sizes)))
-    for place in range(len(largest)):
-        at = rest.argmax(axis=1)
-        largest[place] = rest[np.arange(len(rest)), at]
-        for row, bucket in enumerate(at.tolist()):
+    rest = sizes.copy()
+    for _ in range(2 * _HABIT):
+        for row, bucket in enumerate(rest.argmax(axis=1).tolist()):
             rest[row, max(bucket - side, 0) : bucket + side + 1] = 0.0
-    repeated: Float64s = np.where(held, largest[0], largest[-1])
+    repeated: Float64s = np.where(held, sizes.max(axis=1), rest.max(axis=1))
     return repeated
 
 

@@ -26,8 +26,6 @@ from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
-    CYCLIC,
-    FEW_CYCLES,
     JUDGED,
     LEFT_OUT,
     NO_SAMPLES,
@@ -38,7 +36,7 @@ from history.sql.kernels.reference import (
     usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
-from history.sql.kernels.usual_courses import usual_courses
+from history.sql.kernels.usual_courses import usual_courses, with_course
 
 DEPARTURES = pa.struct(
     [
@@ -136,8 +134,7 @@ class Departures:
         usable = learned.verdicts == JUDGED
         verdicts = learned.verdicts.copy()
         for row in np.flatnonzero(usable):
-            verdict, known = dynamics(learned.reference[:, row]), course.verdicts[row]
-            verdicts[row] = known if verdict == JUDGED or (verdict == FEW_CYCLES and known == CYCLIC) else verdict
+            verdicts[row] = with_course(dynamics(learned.reference[:, row]), course.verdicts[row])
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}

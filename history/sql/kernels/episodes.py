@@ -18,7 +18,6 @@ from history.sql.kernels.dynamics import TOO_SHORT, dynamics
 from history.sql.kernels.reference import (
     CONSTANT,
     CYCLIC,
-    FEW_CYCLES,
     JUDGED,
     MIN_POSITIONS,
     MOSTLY_MISSING,
@@ -31,7 +30,7 @@ from history.sql.kernels.reference import (
     usual,
 )
 from history.sql.kernels.unit_means import UnitMeans, lasting, runs
-from history.sql.kernels.usual_courses import usual_courses
+from history.sql.kernels.usual_courses import usual_courses, with_course
 
 EPISODES = pa.struct(
     [
@@ -65,9 +64,7 @@ class Episodes:
         ):
             nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
             deviations = off[~course.left_out] if known == CYCLIC else off
-            verdict = _verdict(deviations, values, expected)
-            if verdict == JUDGED or (verdict == FEW_CYCLES and known == CYCLIC):
-                verdict = known
+            verdict = with_course(_verdict(deviations, values, expected), known)
             yield nothing | {"verdict": verdict}
             if verdict in (JUDGED, CYCLIC, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
                 every = len(channels) * self.alarm_every / self.step

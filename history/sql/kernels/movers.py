@@ -132,8 +132,7 @@ class Movers:
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         new = self._new_state(samples) if scales and channel in self.states else None
         times_of_new = np.nan
-        for found in _moves(scales, first):
-            move = _with_ramp(found, course, first)
+        for move in (_with_ramp(move, course, first) for move in _moves(scales, first)):
             # A bucket without samples has the value before it: another one comes with the next sample.
             at = int(samples.time[min(int(np.searchsorted(samples.time, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.

@@ -267,7 +267,7 @@ def _level(maxima: Float64s, blocks: float) -> float:
 
 
 def _upper(maxima: Float64s) -> Float64s:
-    """Those of the kind of blocks with the larger ones, if there clearly are two, and it begins more often than faults.
+    """Maxima of the kind of blocks with the larger ones, if there clearly are two, and it begins oftener than faults.
 
     ``maxima``: of blocks, in the order of time.
     """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from history.sql.kernels.dynamics import ALIKE, CYCLES, drifts, levels
 from history.sql.kernels.oscillations import autocorrelation, without_slow
-from history.sql.kernels.reference import CYCLIC, DRIFTING, JUDGED, MIN_POSITIONS, NO_SPREAD, PARTS
+from history.sql.kernels.reference import CYCLIC, DRIFTING, FEW_CYCLES, JUDGED, MIN_POSITIONS, NO_SPREAD, PARTS
 
 _SHORTEST = 5  # buckets of a cycle, at least
 _SHORTER = 0.9  # of the highest autocorrelation: a shorter period that has as much is the cycle
@@ -51,7 +51,7 @@ class _Cycles(NamedTuple):
     around: NDArray[np.bool_]  # (buckets,) pauses, the cycles beside them, and the parts of cycles at both ends
 
     def stretched(self, values: Float64s, period: int) -> Float64s:
-        """Those that are like the usual one, each of its length: (cycles, period, channels)."""
+        """Cycles that are like the usual one, each of its length: (cycles, period, channels)."""
         return _stretched(values, self.edges[:-1][self.alike], self.lengths[self.alike], period)
 
 
@@ -84,6 +84,11 @@ def usual_courses(before: Float64s, now: Float64s) -> UsualCourses:
             far = abs(slope) * (0.5 + len(now) / len(before))
             usual_now[:, column] = np.fmax(np.fmin(now[:, column], at_middle + far), at_middle - far)
     return UsualCourses(usual, usual_now, verdicts, left_out)
+
+
+def with_course(verdict: int, of_course: int) -> int:
+    """Verdict on a channel by its values and by its course: cycles that are known are not few."""
+    return of_course if verdict == JUDGED or (verdict == FEW_CYCLES and of_course == CYCLIC) else verdict
 
 
 def _places(n: int) -> Float64s:

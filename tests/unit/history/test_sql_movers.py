@@ -124,7 +124,7 @@ def ramped(*changes: tuple[int, float], rate: float = 1.0) -> Float64s:
 
 
 def test_ramp_of_a_set_point_begins_with_its_first_step() -> None:
-    """What follows it comes behind it."""
+    """Effects come behind it."""
     rows, _ = moves_of(ramped((1000, 110), (3700, 130)))
     assert [(channel, time) for channel, time, _ in rows] == [(0, 3700)]
     assert course_of(ramped((1000, 110), (3700, 130)))[0] == 110

@@ -87,7 +87,7 @@ async def test_the_peak_is_that_of_the_fault(recorded: Recording) -> None:
 
 
 async def test_a_step_of_the_last_digit_is_no_excursion(recorded: Recording) -> None:
-    """Of a command that the reference only held, and that is rounded: how, the interval shows."""
+    """The interval shows how a command is rounded that the reference only held."""
     command = np.round(30 + np.maximum(_SECONDS - 5400, 0) / 1000, 1) - 0.1 * (_SECONDS % 60 == 59) * _LATE
     await recorded.samples("command", _SECONDS, command)
     await recorded.samples("dropout", _SECONDS, np.where(_SECONDS == 6000, 0.0, 30.0))
