@@ -76,7 +76,7 @@ class Model:
     spread: Float64s  # (p,)
     components: Float64s  # (p, k)
     variances: Float64s  # (k,)
-    inverse: Float64s  # (p, p): of the covariance
+    near: Float64s  # (n, p): the distances in spreads that it was learned from
 
     def scaled(self, values: Float64s) -> Float64s:
         """Distances (n, p) from the middle in spreads; 0: there is no value."""
@@ -92,10 +92,12 @@ class Model:
 
     def alone(self, values: Float64s) -> Float64s:
         """Distances of each channel from its middle, and from what all others tell of it, (2, p, n)."""
-        scaled = self.scaled(values)
-        error = scaled @ (self.inverse / np.diag(self.inverse))
+        n, p = self.near.shape
+        scaled, inverse = self.scaled(values), np.linalg.inv(self.near.T @ self.near / n + _RIDGE * np.eye(p))
+        error = scaled @ (inverse / np.diag(inverse))
         error[np.isnan(values).any(axis=1)] = 0.0
-        return np.abs(np.stack([scaled.T, error.T]))
+        distances: Float64s = np.abs(np.stack([scaled.T, error.T]))
+        return distances
 
     def contributions(self, scaled: Float64s, limits: Float64s) -> Float64s:
         """Decrease of T² + error, in limits, if a channel is set right, summed over buckets: (p,)."""
@@ -150,7 +152,7 @@ class Departures:
         times = model.statistics(scaled) / limits[:, None]
         alone = np.zeros((2, *values.T.shape))
         if len(learned.reference) >= _INTERVALS * len(values):
-            alone = np.square(model.alone(values) / self._limits_alone(learned)[..., None])
+            alone = np.square(model.alone(values) / self._limits_alone(model, learned)[..., None])
         times = np.maximum(times, alone.max(axis=1))
         times[:, np.isnan(values).mean(axis=1) > 1 / 2] = 0.0
         score = times.max(axis=0)
@@ -181,10 +183,16 @@ class Departures:
         share = min(self.step / self.alarm_every, 1.0) / 2  # of buckets beyond each limit
         return np.array([_limit(values, share) for values in statistics])
 
-    def _limits_alone(self, learned: _Learned) -> Float64s:
+    def _limits_alone(self, model: Model, learned: _Learned) -> Float64s:
         """Limits of each channel alone, (2, p)."""
-        distances = np.concatenate(learned.alone, axis=2)
-        distances = distances[:, :, _filled(learned.reference[:, learned.verdicts == JUDGED])]
+        usable = learned.reference[:, learned.verdicts == JUDGED]
+        distances = np.concatenate(
+            [
+                others.alone(usable[begin:end]) * (others.spread / model.spread)[:, None]
+                for others, (begin, end) in zip(learned.others, pairwise(_edges(len(usable))), strict=True)
+            ],
+            axis=2,
+        )[:, :, _filled(usable)]
         every = max(self.alarm_every / self.step, 1.0) * 2 * distances.shape[1]
         return np.array([[max(usual(one, every).limit, _LEAST) for one in kind] for kind in distances])
 
@@ -221,7 +229,7 @@ class _Learned:
     verdicts: NDArray[np.intp]  # (channels,): those that are JUDGED are in the model
     model: Model | None  # None: no channel is
     parts: list[Float64s]  # statistics of each part, by a model of the others
-    alone: list[Float64s]  # distances of its channels
+    others: list[Model]  # of each part: the model of the others
 
     def unlike_parts(self) -> NDArray[np.bool_]:
         """Mask of the parts that are unlike the others."""
@@ -235,12 +243,12 @@ def _learned(reference: Float64s) -> _Learned:
     usable = reference[:, verdicts == JUDGED]
     if not usable.shape[1]:
         return _Learned(reference, verdicts, None, [], [])
-    model, parts, alone = _model(usable, middle, spread), list[Float64s](), list[Float64s]()
+    model, parts, models = _model(usable, middle, spread), list[Float64s](), list[Model]()
     for begin, end in pairwise(_edges(len(usable))):
         others = _model(np.concatenate([usable[:begin], usable[end:]]), model.middle, model.spread)
         parts.append(others.statistics(others.scaled(usable[begin:end])))
-        alone.append(others.alone(usable[begin:end]) * (others.spread / model.spread)[:, None])
-    return _Learned(reference, verdicts, model, parts, alone)
+        models.append(others)
+    return _Learned(reference, verdicts, model, parts, models)
 
 
 def _edges(n: int) -> list[int]:
@@ -274,7 +282,6 @@ def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     size = np.maximum(np.sqrt(np.square(near).mean(axis=0)), 1 / 2)
     near /= size
     n, p = near.shape
-    inverse = np.linalg.inv(near.T @ near / n + _RIDGE * np.eye(p))
     if p <= n:
         variances, components = np.linalg.eigh(near.T @ near / n)
     else:  # more channels than buckets: the same components, by the smaller matrix
@@ -283,7 +290,7 @@ def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
     variances, components = np.maximum(variances[::-1], 1e-12), components[:, ::-1]
     k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
     k = max(1, min(k, p - 1, n // 3))
-    return Model(middle, spread * size, components[:, :k], variances[:k], inverse)
+    return Model(middle, spread * size, components[:, :k], variances[:k], near)
 
 
 def _limit(values: Float64s, share: float) -> float:
