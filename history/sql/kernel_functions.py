@@ -125,9 +125,7 @@ class KernelFunctions:
         Those that report only changes are known by ``since``.
         """
         kernel = HeldValues(has_ramps, settle, hold, until)
-        values = self._source.results(
-            channels, (first, until), by_portion(kernel.compute), known_by=since, with_silent=True
-        )
+        values = self._source.results(channels, (first, until), by_portion(kernel.compute), known_by=since)
         return listed(HELD_VALUES, values)
 
     def value_steps(
@@ -157,7 +155,6 @@ class KernelFunctions:
                 kernel.samples,
                 by_portion(kernel.compute),
                 known_by=min(interval.since for interval in kernel.intervals),
-                with_silent=True,
             )
             for kernel in kernels
         ]
@@ -199,9 +196,7 @@ class KernelFunctions:
         states = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
         movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, states, sigmas)
         within = first - hold, max(until, end)
-        return listed(
-            MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since), with_silent=True)
-        )
+        return listed(MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since)))
 
     def lagged_correlations(
         self,
@@ -253,9 +248,7 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), first, step)
         changes = Changes(grid, spans(channels), (begin, end), (since, until), least_score)
         within = min(begin, since) - HOUR_US, max(end, until)
-        return listed(
-            CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since), with_silent=True)
-        )
+        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since)))
 
     def oscillations_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
@@ -336,11 +329,9 @@ class KernelFunctions:
         within: tuple[int, int],
         kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
         known_by: int | None = None,
-        *,
-        with_silent: bool = False,
     ) -> Iterator[Columns]:
         ids = (channel["channel_id"] for channel in channels)
-        return self._source.results(ids, within, kernel, known_by=known_by, with_silent=with_silent)
+        return self._source.results(ids, within, kernel, known_by=known_by)
 
 
 def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:

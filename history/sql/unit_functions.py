@@ -115,8 +115,5 @@ class UnitFunctions:
         since, until = within
         grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
         n, bounds = max((until - since) // step, 1), (since - HOUR_US, until)
-        known_by = since if with_silent else None
-        ids = [one["channel_id"] for one in channels]
-        return n, self._source.results(
-            ids, bounds, by_portion(grid.numbers), known_by=known_by, with_silent=with_silent
-        )
+        ids, known_by = [one["channel_id"] for one in channels], since if with_silent else None
+        return n, self._source.results(ids, bounds, by_portion(grid.numbers), known_by=known_by)

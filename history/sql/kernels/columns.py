@@ -52,7 +52,6 @@ class KernelSource(Protocol):
         *,
         in_parts: bool = ...,
         known_by: int | None = ...,
-        with_silent: bool = ...,
     ) -> Iterator[Result]:
         """Results of a kernel, as of SampleSource."""
 

@@ -125,7 +125,6 @@ class SampleSource(ABC):
         *,
         in_parts: bool = False,
         known_by: int | None = None,
-        with_silent: bool = False,
     ) -> Iterator[Result]:
         """Results of a kernel, of the samples of channels (None: all) with since <= time < until: ``within``, in µs.
 
@@ -133,8 +132,8 @@ class SampleSource(ABC):
         one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
 
         ``known_by``: a time (µs). Channels that have few samples, and none until then, come last, each with the last
-        sample of the month before, which it gets the time ``since``; ``with_silent``: also channels without a sample,
-        but for those that had many on the day of their last one: they have fallen silent.
+        sample of the month before, which it gets the time ``since``. So do those of ``channels`` without a sample, but
+        for those that had many on the day of their last one: they have fallen silent.
         """
         if known_by is None:
             yield from self._results(channels, within, kernel, names, in_parts=in_parts)
@@ -148,7 +147,7 @@ class SampleSource(ABC):
             else:
                 yield result
         held = [self._held({number for samples in unknown for number in samples.channel.tolist()}, within[0])]
-        if with_silent and chosen is not None:
+        if chosen is not None:
             held.append(self._held(chosen - seen, within[0], RHYTHM))
         if len(samples := preceded(unknown, joined(held), within[0])):
             yield from kernel([samples])
