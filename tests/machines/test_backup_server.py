@@ -22,9 +22,9 @@ from ops.postgres.cluster import Cluster, provision
 from ops.postgres.server import Server
 from schema.queries import load
 from tests import repository_servers
+from tests.backup_site import PASSPHRASE, Site, fetchval, running, sample, tmpfs, values
 from tests.database import connected
 from tests.integration.ingest.test_spool_disk import Disk
-from tests.machines.test_backup import PASSPHRASE, Site, fetchval, running, sample, tmpfs, values
 from tests.repository_servers import Peer
 from tests.waiting import until
 
