@@ -4,14 +4,16 @@
 -- each one with the five that it moves with most in the reference. Both are scaled by their median and spread there; a
 -- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
 -- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
--- not. Where both move with a load, and correlate no less than before, another slope than that of the reference's noise
--- breaks nothing; how far it may be another one follows from the correlation there. Where both stood still in the
--- reference, no relation is known: a pump that always ran has none with its flow.
+-- not. Where both are beyond what the reference has, as after a stop or a change of load, no slope is known: it breaks
+-- nothing as long as they stay together by one. Where both stood still in the reference, no relation is known: a pump
+-- that always ran has none with its flow.
 -- A line below the answer says which channels drift all through it, as by a daily swing, or have three or four cycles
 -- in it: choose a longer one.
 --
 -- channel is the one that most broken pairs have in common; of a single pair, the one that is farther from the others
--- that it moves with, or if one has no others, from what is usual of it. partners are the others, the farthest first.
+-- that it moves with, or if both have none, that is unlike itself: it stands still or goes off while the other one does
+-- what it usually does. is_odd_one is false where neither tells: then it may as well be the first partner. What a
+-- controller holds looks usual, even where its sensor is wrong. partners are the others, the farthest first.
 -- broken_at is where the first mean too far apart begins, until_when where the last one ends (NULL: it lasted until the
 -- end). score is the largest distance in limits, never negative: 1 is the limit. correlation_before and
 -- correlation_after are those with the first partner, in the reference and since then: 1: both rise and fall
@@ -48,8 +50,9 @@ broken AS (
           FROM numeric_channels AS g
           HAVING count(*) > 0) AS a
 )
-SELECT n.names[b.channel_id] AS channel, list_transform(b.partners, lambda partner: n.names[partner]) AS partners,
-       b.from_time AS broken_at, b.to_time AS until_when, b.score, b.before AS correlation_before,
+SELECT n.names[b.channel_id] AS channel, b.is_odd_one,
+       list_transform(b.partners, lambda partner: n.names[partner]) AS partners, b.from_time AS broken_at,
+       b.to_time AS until_when, b.score, b.before AS correlation_before,
        b.after AS correlation_after, CASE WHEN b.verdict IS NOT NULL THEN verdict_text(b.verdict) END AS verdict
 FROM broken AS b
 CROSS JOIN (SELECT map(list(g.channel_id), list(g.name)) AS names FROM numeric_channels AS g) AS n;

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from core.batch import Float64s
 from history.codec.row_groups import TIME
@@ -18,6 +20,7 @@ from history.sql.kernels.reference import (
     MIN_POSITIONS,
     NO_SAMPLES,
     NO_SPREAD,
+    PARTS,
     SHORT_REFERENCE,
     UNLIKE,
     UNRELATED,
@@ -31,6 +34,7 @@ RELATIONS = pa.struct(
     [
         ("channel_id", pa.int32()),
         ("verdict", pa.int32()),  # of kernels/reference.py; the others are of breaks only
+        ("is_odd_one", pa.bool_()),  # else it may be the first partner as well
         ("partners", pa.list_(pa.int32())),  # with which it no longer moves, the farthest first
         ("from_time", TIME),  # where the first bucket begins that is too far from the farthest partner's
         ("to_time", TIME),  # where the last one ends; None: it lasts until the end
@@ -43,8 +47,9 @@ _Pair: TypeAlias = tuple[int, int]  # positions of channels
 _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
+_STILL = 1e-3  # spreads: what moves less from mean to mean stands still
+_CLEARLY = 1.5  # times as far as the other one of a pair: it is the odd one
 _LASTS = 3  # buckets beyond the limit, at least
-_SLOPES = 4  # power of a correlation: a slope that is so far from that of the reference may be the plant's
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class _Break:
     first: int
     last: int
     score: float
-    sizes: tuple[float, float]  # of the deviations of both: from others that they move with, or from what is usual
+    sizes: tuple[float, float]  # of the deviations of both: from others that they move with, or from themselves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +98,11 @@ class Relations:
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}
         channels = channels[usable]
-        for odd, broken in _by_odd_one([one for _, one in judged if one is not None]):
+        for odd, is_odd_one, broken in _by_odd_one([one for _, one in judged if one is not None]):
             farthest = broken[0]
             yield nothing | {
                 "channel_id": int(channels[odd]),
+                "is_odd_one": is_odd_one,
                 "partners": [int(channels[sum(one.pair) - odd]) for one in broken],
                 "from_time": self.since + farthest.first * self.step,
                 "to_time": None
@@ -153,16 +159,15 @@ class Relations:
             for first, last in runs(np.flatnonzero(size > 1), len(size))
             if (size[first : last + 1] > 1).sum() >= _LASTS
         ]
-        correlation, now = abs(pairs[pair]), _correlation(after, pair)
-        if now is not None and sign * now >= correlation:  # where both moved, they did so together
-            level = sign * after[j] + middle
-            parts = [(slice(-first, last + 1), (score, first, last)) for score, first, last in breaks]
-            breaks = [one for rows, one in parts if not _on_a_slope(after[i, rows], level[rows], limit, correlation)]
+        level = sign * after[j] + middle
+        beyond = _outside(before[i], after[i]) & _outside(before[j], after[j])
+        parts = [(slice(-first, last + 1), (score, first, last)) for score, first, last in breaks]
+        breaks = [one for rows, one in parts if not _follow(after[i, rows], level[rows], beyond[rows], limit)]
         if not breaks:
             return is_unlike, None
         score, first, last = max(breaks)
         rows = slice(-first, last + 1)
-        return is_unlike, _Break(pair, -first, last, score, _sizes(pair, after[:, rows], signs))
+        return is_unlike, _Break(pair, -first, last, score, _sizes(pair, before, after[:, rows], signs))
 
 
 def _correlation(values: Float64s, pair: _Pair) -> float | None:
@@ -173,32 +178,68 @@ def _correlation(values: Float64s, pair: _Pair) -> float | None:
     return float(np.corrcoef(x, y)[0, 1]) if moving else None
 
 
-def _on_a_slope(one: Float64s, other: Float64s, limit: float, correlation: float) -> bool:
-    """Return whether values stay together by another slope than that of the reference.
+def _follow(one: Float64s, other: Float64s, beyond: NDArray[np.bool_], limit: float) -> bool:
+    """Return whether a pair is apart only where a reference has neither value, and by one slope there.
 
-    Noise of a steady operation has a slope of its own, which may be the farther from the plant's the less it
-    correlates; where the load changes, scaled values are apart then, however they move together.
+    How far one goes with the other there, where the load changes or both stop, a reference does not tell. It may do so
+    a mean earlier or later.
     """
-    known = (~np.isnan(one - other)) & (np.abs(other) > 1)
-    farthest = correlation**_SLOPES
-    slope = float(np.median(one[known] / other[known])) if known.any() else np.inf
-    slope = min(max(slope, farthest), 1 / farthest)
-    return bool((np.abs(one - slope * other) > limit * max(slope, 1.0)).sum() < _LASTS)
+    known = beyond & (other != 0)
+    if not known.any():
+        return False
+    slope = np.where(beyond, np.median(one[known] / other[known]), 1.0)
+    around = sliding_window_view(np.pad(other, 1, "edge"), 3) * slope[:, None]
+    apart = np.maximum(around.min(axis=1) - one, one - around.max(axis=1))
+    return int((apart > limit * np.maximum(np.abs(slope), 1.0)).sum()) < _LASTS
 
 
-def _sizes(pair: _Pair, values: Float64s, signs: _Signs) -> tuple[float, float]:
-    """How far both channels are from the others that they move with; if one has none, from what is usual of them."""
+def _outside(reference: Float64s, values: Float64s) -> NDArray[np.bool_]:
+    """Mask of values that a reference does not have."""
+    return (values < np.nanmin(reference)) | (values > np.nanmax(reference))
+
+
+def _sizes(pair: _Pair, before: Float64s, values: Float64s, signs: _Signs) -> tuple[float, float]:
+    """How far both channels are from the others that they move with; if both have none, how unlike themselves.
+
+    If one has others, it stays with them, or more of its pairs were broken. ``before``, ``values``: (channels,
+    buckets), of the reference and of the break.
+    """
     others = [
         [values[k] - sign * values[partner] for partner, sign in signs[k].items() if partner not in pair] for k in pair
     ]
-    if not all(others):
-        others = [[values[k]] for k in pair]
-    first, second = (float(np.median([np.nanmedian(np.abs(one)) for one in distances])) for distances in others)
-    return first, second
+    if not any(others):
+        sizes = [_unlikeness(before[k], values[k]) for k in pair]
+    elif all(others):
+        sizes = [float(np.median([np.nanmedian(np.abs(one)) for one in distances])) for distances in others]
+    else:
+        sizes = [float(not distances) for distances in others]
+    return sizes[0], sizes[1]
 
 
-def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, list[_Break]]]:
-    """Breaks by the channel that most of them have in common, the farthest first; of one pair, by the farther one."""
+def _unlikeness(before: Float64s, values: Float64s) -> float:
+    """How unlike before the level and the movement of values are; 1: no more than those of some part of before."""
+    before, values = (part[~np.isnan(part)] for part in (before, values))
+    width = max(min(len(values), len(before) // PARTS), 2)
+    usual, now = (_of_windows(part, width) for part in (before, values))
+    middle = np.median(usual, axis=1)
+    farthest = np.abs(usual.T - middle).max(axis=0)
+    size = np.abs(np.median(now, axis=1) - middle) / np.maximum(farthest, NO_SPREAD)
+    return max(float(size.max()), 1.0)
+
+
+def _of_windows(values: Float64s, width: int) -> Float64s:
+    """Level and movement, a logarithm, of windows of values, (2, windows)."""
+    sums = np.cumsum([values[:-1], np.abs(np.diff(values))], axis=1)
+    sums = np.pad(sums, [(0, 0), (1, 0)])
+    level, moves = (sums[:, width - 1 :] - sums[:, : 1 - width]) / (width - 1)
+    return np.stack([level, np.log(np.maximum(moves, _STILL))])
+
+
+def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, bool, list[_Break]]]:
+    """Breaks by the channel that most of them have in common, the farthest first; of one pair, by the farther one.
+
+    The bool says whether it clearly is the farther one.
+    """
     rest = list(breaks)
     while rest:
         weights = dict[int, tuple[int, float]]()
@@ -209,4 +250,6 @@ def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, list[_Break]]]:
         odd = max(weights, key=lambda channel: (*weights[channel], -channel))
         broken = [one for one in rest if odd in one.pair]
         rest = [one for one in rest if odd not in one.pair]
-        yield odd, sorted(broken, key=lambda one: (-round(one.score, 6), one.pair))
+        broken.sort(key=lambda one: (-round(one.score, 6), one.pair))
+        (n, size), others = weights[odd], [weights[sum(one.pair) - odd] for one in broken]
+        yield odd, all((n, size) >= (n_other, _CLEARLY * other) for n_other, other in others), broken

@@ -35,6 +35,8 @@ async def test_sisters_that_drift_apart_and_a_pump_without_flow(recorded: Record
     assert (oxygen["channel"], oxygen["partners"]) == ("a/boiler1/oxygen", ["b/boiler1/oxygen"])
     assert at(910) <= oxygen["broken_at"] <= at(1000)
     assert oxygen["correlation_before"] == pytest.approx(0.99, abs=0.02)
+    assert flow["is_odd_one"], "it is apart from both"
+    assert oxygen["is_odd_one"], "it drifts, and the other one does not"
     assert flow["score"] > oxygen["score"] > 1
     assert await recorded.ask("broken_relation", at(300), at(900)) == []
     assert await recorded.ask("broken_relation", at(0), at(600)) == [], "nothing is before, to learn from"
