@@ -2,8 +2,8 @@
 --
 -- Noise never repeats: a segment that does was recorded and replayed. Each sample gets a hash of the ratio of its step
 -- to the previous step, which scaling and offset do not change; the hash of a window is the sum over its consecutive
--- samples. Windows with the hash of an earlier one are joined to segments of equal distance. A segment is listed only
--- if its values are a + b × those of the original.
+-- samples. Windows with the hash of an earlier one are joined to segments of equal distance, in samples or, where some
+-- are missing, in time. A segment is listed only if its values are a + b × those of the original.
 --
 -- Ramps and start-ups repeat naturally. Therefore at least half of a segment's samples, and at least "samples" of them,
 -- must differ from the previous one, and a scaled segment must rise and fall as noise does. A scaled copy that is
@@ -36,23 +36,23 @@ pairs AS MATERIALIZED (
     FROM (SELECT list(s.channel_id) AS channels FROM selected AS s HAVING count(*) > 0) AS a
 ),
 fits AS (
-    SELECT p.channel_id, p.distance, p.segment, regr_slope(p.value, p.old_value) AS scale,
+    SELECT p.channel_id, p.segment, regr_slope(p.value, p.old_value) AS scale,
            regr_intercept(p.value, p.old_value) AS shift,
            quantile_cont(abs(p.step), 0.5) AS usual_step,
            count(*) FILTER (WHERE p.value <> p.old_value) AS unequal, count(*) FILTER (WHERE p.step <> 0) AS changed,
            count(*) FILTER (WHERE p.turns) AS turns, count(*) AS n
     FROM pairs AS p
-    GROUP BY p.channel_id, p.distance, p.segment
+    GROUP BY p.channel_id, p.segment
 ),
 verified AS (
-    SELECT f.channel_id, f.distance, f.segment, f.n, f.changed, f.turns, f.unequal, f.usual_step,
+    SELECT f.channel_id, f.segment, f.n, f.changed, f.turns, f.unequal, f.usual_step,
            CASE WHEN f.unequal = 0 THEN 1 ELSE f.scale END AS scale,
            CASE WHEN f.unequal = 0 THEN 0 ELSE f.shift END AS shift,
            min(p.time) AS copy_from, max(p.time) AS copy_to, min(p.old_time) AS old_from, max(p.old_time) AS old_to,
            max(CASE WHEN f.unequal = 0 THEN 0 ELSE abs(p.value - f.scale * p.old_value - f.shift) END) AS difference
     FROM fits AS f
-    JOIN pairs AS p ON p.channel_id = f.channel_id AND p.distance = f.distance AND p.segment = f.segment
-    GROUP BY f.channel_id, f.distance, f.segment, f.n, f.changed, f.turns, f.unequal, f.usual_step, f.scale, f.shift
+    JOIN pairs AS p ON p.channel_id = f.channel_id AND p.segment = f.segment
+    GROUP BY f.channel_id, f.segment, f.n, f.changed, f.turns, f.unequal, f.usual_step, f.scale, f.shift
 )
 SELECT s.name AS channel, v.copy_from, v.copy_to, v.old_from AS original_from, v.old_to AS original_to, v.n AS copied,
        CASE WHEN v.unequal = 0 THEN 'exact' ELSE 'scaled' END AS what, v.scale, v.shift AS "offset",

@@ -21,7 +21,6 @@ from history.sql.kernels.columns import Columns, count_up, good_samples, joined
 PAIRS = pa.struct(
     [
         pa.field("channel_id", pa.int32()),
-        pa.field("distance", pa.int64()),  # in samples
         pa.field("segment", pa.int64()),
         pa.field("time", TIME),
         pa.field("value", pa.float64()),
@@ -34,6 +33,8 @@ PAIRS = pa.struct(
 _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
 _MAX_BREAK = 48  # samples without a window that is like an older one end a copy
+_JITTER = 1 / 8  # of a sampling interval
+_REGULAR = 0.9  # of samples come in multiples of it
 _BLOCK_SAMPLES = 32_768  # samples
 _DIVIDING_BITS = 4  # bits
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -71,7 +72,7 @@ class Replays:
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
         windows = _perhaps_repeated(_windows(step, bits), bits)
-        distance, first, last = _copies(_repeated(windows, bits), time >= self.since, self.samples)
+        distance, first, last, segment = _copies(_repeated(windows, bits), time, self.since, self.samples)
         lengths = last - first + 1
         position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
@@ -79,8 +80,7 @@ class Replays:
         turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (count_up(lengths) > 0)
         return {
             "channel_id": np.full(len(position), samples.channel[0]),
-            "distance": np.repeat(distance, lengths),
-            "segment": np.repeat(np.arange(len(first)), lengths),
+            "segment": np.repeat(segment, lengths),
             "time": time[position],
             "value": value[position],
             "step": step[position],
@@ -170,16 +170,39 @@ def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     return position[there], position[there] - position[latest[there]]
 
 
-def _copies(repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Distance, first and last position of each."""
+def _copies(
+    repeated: tuple[Int64s, Int64s], time: Int64s, since: int, samples: int
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Distance, first and last position of each part of a copy, and the number of its copy.
+
+    A sample that is missing changes the distance in samples, but not that in time.
+    """
     position, distance = repeated
-    position, distance = position[recent[position]], distance[recent[position]]
-    order = np.lexsort((position, distance))
-    position, distance = position[order], distance[order]
+    recent = time[position] >= since
+    position, distance = position[recent], distance[recent]
     if not len(position):
-        return position, position, position
-    ends = np.flatnonzero((distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _MAX_BREAK))
+        return position, position, position, position
+    shift = _shifts(time, position, distance)
+    order = np.lexsort((position, shift))
+    position, distance, shift = position[order], distance[order], shift[order]
+    goes_on = (shift[1:] == shift[:-1]) & (np.diff(position) <= _MAX_BREAK)
+    segment = np.append(0, np.cumsum(~goes_on))
+    ends = np.flatnonzero(~goes_on | (np.diff(distance) != 0))
     begin, end = np.append(0, ends + 1), np.append(ends, len(position) - 1)
-    long = position[end] - position[begin] + _WINDOW >= samples
-    begin, end = begin[long], end[long]
-    return distance[begin], position[begin] - _WINDOW + 1, position[end]
+    distance, first, last, segment = distance[begin], position[begin] - _WINDOW + 1, position[end], segment[begin]
+    first[1:] = np.where(np.diff(segment), first[1:], np.maximum(first[1:], last[:-1] + 1))
+    begin, end = (np.searchsorted(segment, segment, side) for side in ("left", "right"))
+    long = last[end - 1] - first[begin] + 1 >= samples
+    return distance[long], first[long], last[long], segment[long]
+
+
+def _shifts(time: Int64s, position: Int64s, distance: Int64s) -> Int64s:
+    """Numbers of the distances in time, or where samples come irregularly, distances in samples."""
+    intervals = np.diff(time)
+    every = float(np.median(intervals))
+    if np.mean(np.abs(intervals / every - np.round(intervals / every)) < _JITTER) < _REGULAR:
+        return distance
+    shift = time[position] - time[position - distance]
+    order = np.argsort(shift)
+    shift[order] = np.append(0, np.cumsum(np.diff(shift[order]) > every / 2))
+    return shift

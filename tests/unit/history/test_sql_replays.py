@@ -20,8 +20,8 @@ from history.sql.kernels.replays import PAIRS, Replays, proportions
 BAD = 0x80000000
 
 
-def expected(values: list[float], since: int, samples: int) -> list[tuple[int, int, int]]:
-    """Distance, first and last position of each segment."""
+def expected(values: list[float], time: list[int], since: int, samples: int) -> list[list[tuple[int, int, int]]]:
+    """Distance, first and last position of the parts of each copy."""
     steps = [math.nan, *(new - old for old, new in pairwise(values))]
     changed = [step != 0 and not math.isnan(step) for step in steps]
     tokens: list[object] = [f"{changed[0]}"]
@@ -39,17 +39,16 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
         if old and last >= since:
             repeated.append((last - old[-1], last))
         places.append(last)
-    computed = []
-    for distance, of_distance in groupby(sorted(repeated), lambda one: one[0]):
-        segments: list[list[int]] = []
-        for _, place in of_distance:
-            if not segments or place - segments[-1][-1] > 48:
-                segments.append([])
-            segments[-1].append(place)
-        computed += [
-            (distance, segment[0] - 15, segment[-1]) for segment in segments if segment[-1] - segment[0] + 16 >= samples
-        ]
-    return computed
+    copies: list[list[tuple[int, int, int]]] = []
+    windows = sorted((time[place] - time[place - distance], place, distance) for distance, place in repeated)
+    for (shift, place, distance), before in zip(windows, [(-1, -1, -1), *windows], strict=False):
+        if shift != before[0] or place - before[1] > 48:
+            copies.append([])
+        if copies[-1] and distance == before[2]:
+            copies[-1][-1] = (distance, copies[-1][-1][1], place)
+        else:
+            copies[-1].append((distance, max([place - 15, *(last + 1 for _, _, last in copies[-1])]), place))
+    return [copy for copy in copies if copy[-1][2] - copy[0][1] + 1 >= samples]
 
 
 @given(
@@ -78,20 +77,22 @@ def test_copies_are_those_of_a_loop(
     assert computed["channel_id"].tolist() == sorted(computed["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
-    wanted = expected(kept, int(np.searchsorted(good, since)), samples)
+    wanted = expected(kept, time[good].tolist(), int(np.searchsorted(good, since)), samples)
     rows_of = [[row for row in listed(PAIRS, [computed]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
     rows = rows_of[1]
     assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
-    segments = []
-    for (_, distance), of in groupby(rows, lambda row: (row["segment"], row["distance"])):
-        one = list(of)
-        segments.append((distance, one[0]["time"], one[-1]["time"]))
     moments = pa.array(time[good]).cast(TIME).to_pylist()
-    assert segments == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
     place = {moment: number for number, moment in enumerate(moments)}
+    segments = [
+        [(place[row["time"]] - place[row["old_time"]], place[row["time"]]) for row in of_segment]
+        for _, of_segment in groupby(rows, lambda row: row["segment"])
+    ]
+    assert segments == [
+        [(distance, position) for distance, first, last in copy for position in range(first, last + 1)]
+        for copy in wanted
+    ]
     for row in rows:
         now, old = place[row["time"]], place[row["old_time"]]
-        assert now - old == row["distance"]
         assert (row["value"], row["old_value"]) == (kept[now], kept[old])
         assert math.isnan(row["step"]) if now == 0 else row["step"] == kept[now] - kept[now - 1]
     for _, of_segment in groupby(rows, lambda row: row["segment"]):
@@ -102,6 +103,20 @@ def test_copies_are_those_of_a_loop(
 
 def without(row: dict[str, object]) -> list[object]:
     return [f"{row[name]}" for name in row if name != "channel_id"]  # the first step is NaN
+
+
+def test_a_copy_goes_on_over_samples_that_are_missing() -> None:
+    values = np.random.default_rng(1).normal(size=400)
+    values[300:] = values[100:200]
+    time = np.arange(400, dtype=np.int64) * 10
+    kept = np.setdiff1d(np.arange(400), [120, 121, 350, 375])
+    part = Samples(np.full(len(kept), 1, np.int32), time[kept], values[kept], np.zeros(len(kept), np.uint32))
+    rows = Replays(2500, 60).compute(part)
+    assert set(rows["segment"]) == {0}
+    assert set(rows["time"] - rows["old_time"]) == {2000}
+    assert rows["time"][0] <= 3020
+    assert rows["time"][-1] == 3990
+    assert (rows["value"] == rows["old_value"]).all()
 
 
 def test_without_samples_there_are_no_copies() -> None:
