@@ -5,7 +5,7 @@
 -- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
 -- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
 -- not. Where both are beyond what the reference has, as after a stop or a change of load, no slope is known: it breaks
--- nothing as long as they stay together by one. Where both stood still in the reference, no relation is known: a pump
+-- nothing as long as they go the same way by one. Where both stood still in the reference, no relation is known: a pump
 -- that always ran has none with its flow.
 -- A line below the answer says which channels drift all through it, as by a daily swing, or have three or four cycles
 -- in it: choose a longer one.

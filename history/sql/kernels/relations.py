@@ -179,18 +179,18 @@ def _correlation(values: Float64s, pair: _Pair) -> float | None:
 
 
 def _follow(one: Float64s, other: Float64s, beyond: NDArray[np.bool_], limit: float) -> bool:
-    """Return whether a pair is apart only where a reference has neither value, and by one slope there.
+    """Return whether a pair is apart only where a reference has neither value, and goes the same way there by a slope.
 
     How far one goes with the other there, where the load changes or both stop, a reference does not tell. It may do so
     a mean earlier or later.
     """
     known = beyond & (other != 0)
-    if not known.any():
+    if not known.any() or (steepness := float(np.median(one[known] / other[known]))) <= 0:
         return False
-    slope = np.where(beyond, np.median(one[known] / other[known]), 1.0)
+    slope = np.where(beyond, steepness, 1.0)
     around = sliding_window_view(np.pad(other, 1, "edge"), 3) * slope[:, None]
     apart = np.maximum(around.min(axis=1) - one, one - around.max(axis=1))
-    return int((apart > limit * np.maximum(np.abs(slope), 1.0)).sum()) < _LASTS
+    return int((apart > limit * np.maximum(slope, 1.0)).sum()) < _LASTS
 
 
 def _outside(reference: Float64s, values: Float64s) -> NDArray[np.bool_]:

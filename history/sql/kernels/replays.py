@@ -202,7 +202,7 @@ def _shifts(time: Int64s, position: Int64s, distance: Int64s) -> Int64s:
     every = float(np.median(intervals))
     if np.mean(np.abs(intervals / every - np.round(intervals / every)) < _JITTER) < _REGULAR:
         return distance
-    shift = time[position] - time[position - distance]
+    shift: Int64s = time[position] - time[position - distance]
     order = np.argsort(shift)
     shift[order] = np.append(0, np.cumsum(np.diff(shift[order]) > every / 2))
     return shift
