@@ -17,9 +17,10 @@
 -- the most first, and shares are how much, from 0 to 1. Channels that are constant or mostly missing in the reference
 -- have no spread, and are left out. Lines below the answer say which channels have a reference of which a part is
 -- unlike the rest, and from when to when. If it is over before the reference ends, as what was before a change of load,
--- that part is left out; else less is seen: choose another reference. They also say which channels move in cycles, of
--- which the reference holds three or four only, and which drift all through it: it is shorter than a swing of them,
--- such as that of a day, whose course then departs.
+-- that part is left out; else less is seen, unless the interval has such a part, too: choose another reference, such as
+-- the part of it that is like the interval, if they name one. They also say which channels move in cycles, of which the
+-- reference holds three or four only, and which drift all through it: it is shorter than a swing of them, such as that
+-- of a day, whose course then departs.
 --
 -- Parameters
 --   since        timestamptz  from this moment on

@@ -63,7 +63,8 @@ class Comparison:
         verdicts[(~np.isnan(other)).sum(axis=0) < max(_MIN_MEANS, len(other) // 2)] = SHORT_REFERENCE
         verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
         for column in np.flatnonzero((verdicts == JUDGED) | (verdicts == AS_FAR_AS_REFERENCE)).tolist():
-            if _is_unlike(other[:, column]) and not _is_unlike(values[:, column]):
+            runs_off = [run[:, column] - np.nanmedian(run[:, column]) for run in (other, values)]
+            if has_unlike_part(*runs_off):  # in start-ups, a part of both runs is
                 verdicts[column] = UNLIKE
         nothing = {field.name: None for field in DIFFERENCES}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
@@ -92,12 +93,6 @@ class Comparison:
                     "other": float(other[path[peak], column]),
                     "score": float(size[peak]) if measurable[column] else None,
                 }
-
-
-def _is_unlike(run: Float64s) -> bool:
-    """Return whether a part of a run is unlike the others, as in start-ups it is of both runs."""
-    known = run[~np.isnan(run)]
-    return has_unlike_part(known - np.median(known))
 
 
 def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.bool_]]:

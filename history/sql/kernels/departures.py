@@ -64,6 +64,8 @@ _INTERVALS = 2  # of a reference that tells how far each channel alone goes, and
 _RIDGE = 1e-3  # of the variance of a channel: by a smaller one, nothing is told by the others
 _LEAST = 0.01  # spreads: what is nearer has not departed, even from an exact relation
 _FARTHEST = 1e6  # spreads: what is farther counts as so far
+_FAR = 4.0  # spreads: levels of a channel that are as far apart are of different states
+_ALIKE = 4 / 5  # of the parts of an interval
 _ONSET = 3  # buckets, by which channels are named
 _NAMED = 5  # channels
 
@@ -143,8 +145,9 @@ class Departures:
         if learned.model is None:
             return
         model, values, channels = learned.model, values[:, usable], channels[usable]
-        if odd.any():
-            parts = nothing | self._parts(odd, reference, np.flatnonzero(~course.left_out), verdict_on_parts)
+        like = _like(model.scaled(reference[:, usable]), model.scaled(values))
+        if (odd if verdict_on_parts == LEFT_OUT else odd & ~like.any(axis=0)).any():
+            parts = nothing | self._parts(odd, like, reference, np.flatnonzero(~course.left_out), verdict_on_parts)
             yield from (parts | {"channel_id": channel} for channel in channels.tolist())
         limits = self._limits(learned)
         known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels)}
@@ -197,27 +200,33 @@ class Departures:
         return np.array([[max(usual(one, every).limit, _LEAST) for one in kind] for kind in distances])
 
     def _parts(
-        self, odd: NDArray[np.bool_], reference: Float64s, buckets: NDArray[np.intp], verdict: int
+        self,
+        odd: NDArray[np.bool_],
+        like: NDArray[np.bool_],
+        reference: Float64s,
+        buckets: NDArray[np.intp],
+        verdict: int,
     ) -> dict[str, Any]:
         """From when to when parts of a reference are unlike the rest, and if they count, what would be a better one.
 
-        ``buckets``: those that the reference has, without pauses.
+        ``like``: of :func:`_like`; ``buckets``: those that the reference has, without pauses.
         """
-        places = list(pairwise([0, *(np.flatnonzero(np.diff(odd)) + 1).tolist(), PARTS]))
-        # What two parts have in common at the end is the state that the interval begins with.
-        like = places[-1] if odd[-2:].all() else max((one for one in places if not odd[one[0]]), key=_length)
+        is_like = like.mean(axis=0) >= _ALIKE
+        first, last = max(_places(is_like), key=_length, default=(0, 0))
         edges, filled = _edges(len(reference)), _filled(reference)
-        is_better = verdict == UNLIKE and filled[edges[like[0]] : edges[like[1]]].sum() >= MIN_REFERENCE
+        is_better = verdict == UNLIKE and filled[edges[first] : edges[last]].sum() >= MIN_REFERENCE
+        if is_better:
+            odd = (np.arange(PARTS) < first) | (np.arange(PARTS) >= last)
 
         def time(part: int) -> int:
             return self.other_since + int(np.append(buckets, buckets[-1] + 1)[edges[part]]) * self.step
 
         return {
             "verdict": verdict,
-            "unlike_from": [time(first) for first, _ in places if odd[first]],
-            "unlike_to": [time(last) for first, last in places if odd[first]],
-            "like_from": time(like[0]) if is_better else None,
-            "like_to": time(like[1]) if is_better else None,
+            "unlike_from": [time(begin) for begin, _ in _places(odd)],
+            "unlike_to": [time(end) for _, end in _places(odd)],
+            "like_from": time(first) if is_better else None,
+            "like_to": time(last) if is_better else None,
         }
 
 
@@ -255,6 +264,26 @@ def _edges(n: int) -> list[int]:
     """Bounds of the parts of a reference of so many buckets."""
     edges: list[int] = np.linspace(0, n, PARTS + 1).astype(int).tolist()
     return edges
+
+
+def _like(reference: Float64s, values: Float64s) -> NDArray[np.bool_]:
+    """Mask of the parts of a reference that each part of an interval is like, as the same machines run: (parts, parts).
+
+    It is much nearer to them than to the farthest one. ``reference``, ``values``: scaled, (buckets, channels).
+    """
+    usual, now = (
+        np.array([np.median(part[begin:end], axis=0) for begin, end in pairwise(_edges(len(part)))])
+        for part in (reference, values)
+    )
+    distances = np.minimum(np.abs(now[:, None] - usual), _FAR).mean(axis=2)
+    like: NDArray[np.bool_] = distances < distances.max(axis=1, keepdims=True) / 2
+    return like
+
+
+def _places(parts: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Bounds of the parts that follow each other in a mask."""
+    edges = np.flatnonzero(np.diff(parts, prepend=False, append=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def _length(place: tuple[int, int]) -> int:

@@ -104,6 +104,6 @@ def _verdict(deviations: Float64s, values: Float64s, expected: Float64s) -> int:
         return SHORT_REFERENCE
     if np.ptp(known) <= NO_SPREAD * (np.abs(expected).max() + np.abs(known).max()):
         return CONSTANT
-    if has_unlike_part(known):
+    if has_unlike_part(known, values - expected):
         return UNLIKE
     return MOSTLY_MISSING if 2 * len(known) < len(deviations) else dynamics(known)

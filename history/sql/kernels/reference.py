@@ -30,6 +30,7 @@ NO_SPREAD = 1e-9  # of the largest value: a smaller one is a rounding error
 MIN_POSITIONS = 40  # of a reference, to learn from: one in each block
 PARTS = 5  # of a reference, each of which has to be like the others
 _UNLIKE = 4.0  # times what is usual: a part whose deviations are so large
+_AS_LARGE = 2.0  # times what another part deviates: it is like it
 _BLOCKS = 40
 _REACHES = 15  # a reference is at least so many times as long as what one comparison takes
 _MAX_FAULTS = 4  # of a reference: what happens more often is usual
@@ -213,15 +214,27 @@ def least_limit(reference: Float64s) -> float:
     return _MARGIN * float(np.abs(reference[: n // (n // _BLOCKS) * (n // _BLOCKS)]).max())
 
 
-def has_unlike_part(deviations: Float64s) -> bool:
-    """Return whether a part of a reference is unlike the others. ``deviations``: from the median, without NaN."""
-    parts = np.abs(deviations[: len(deviations) // PARTS * PARTS]).reshape(PARTS, -1)
-    return bool(parts.size and unlike(np.median(parts, axis=1)[:, None]).any())
+def has_unlike_part(deviations: Float64s, later: Float64s) -> bool:
+    """Return whether a part of a reference is unlike the others, and no part of an interval is like it.
+
+    ``deviations``, ``later``: those of both from the usual. What the interval does, too, is no fault of the reference.
+    """
+    sizes, now = _part_sizes(deviations), _part_sizes(later)
+    return bool((sizes[unlike(sizes[:, None])[:, 0]] > _AS_LARGE * now.max(initial=0.0)).any())
+
+
+def _part_sizes(deviations: Float64s) -> Float64s:
+    """Usual size of the deviations of each part."""
+    known = np.abs(deviations[~np.isnan(deviations)])
+    parts = known[: len(known) // PARTS * PARTS].reshape(PARTS, -1)
+    sizes: Float64s = np.median(parts, axis=1) if parts.size else np.zeros(0)
+    return sizes
 
 
 def unlike(sizes: Float64s) -> NDArray[np.bool_]:
     """Mask of the parts of a reference that are unlike the others. ``sizes``: (parts, statistics), usual ones."""
-    far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(np.median(sizes, axis=0), 1e-12)
+    middle = np.median(sizes, axis=0) if len(sizes) else 0.0
+    far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(middle, 1e-12)
     return far
 
 

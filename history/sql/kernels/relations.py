@@ -148,8 +148,8 @@ class Relations:
             return False, None
         middle = np.median(known)
         known -= middle
-        is_unlike = has_unlike_part(known)
-        far = np.abs(after[i] - sign * after[j] - middle)
+        later = after[i] - sign * after[j] - middle
+        is_unlike, far = has_unlike_part(known, later), np.abs(later)
         if (far > least_limit(known)).sum() < _LASTS:
             return is_unlike, None
         limit = max(usual(known, len(pairs) * self.alarm_every / self.step).limit, 1e-6)

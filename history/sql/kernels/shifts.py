@@ -68,7 +68,7 @@ def by_chance(value: Float64s, seconds: Float64s, length: float) -> Chance:
             # Neighbours, and each with the whole.
             sizes.append((n, max(_root_mean_square(part[n:] - part[:-n]), _root_mean_square(part))))
     parts = np.diff(first[::_CELLS_OF_PART])
-    verdict = UNLIKE if has_unlike_part(parts - np.median(parts)) else dynamics(parts)
+    verdict = UNLIKE if has_unlike_part(parts - np.median(parts), np.zeros(0)) else dynamics(parts)
     of_mean, of_spread = (_at(max(length / edges[1], 1.0), sizes) for sizes in (means, spreads))
     return Chance(of_mean * size, of_spread, verdict)
 

@@ -140,7 +140,7 @@ def test_what_was_before_a_change_of_load_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("load", "unlike_from", "unlike_to", "like"),
     [
-        (np.repeat([0.0, 1.0], [180, 120]), [-200], [1000], (-200, 1000)),  # what it is like now
+        (np.repeat([0.0, 1.0], [180, 120]), [-200], [1000], (-2000, -200)),
         (np.repeat([0.0, 1.0], [240, 60]), [400], [1000], (-2000, 400)),
         (np.repeat([1.0, 0.0, 1.0], [60, 180, 60]), [-2000, 400], [-1400, 1000], (-1400, 400)),
     ],
@@ -149,6 +149,12 @@ def test_a_better_reference_is_told(
     load: Float64s, unlike_from: list[int], unlike_to: list[int], like: tuple[int, int]
 ) -> None:
     assert parts(loaded(1, load), values(2, 100)) == [(UNLIKE, unlike_from, unlike_to, *like)]
+
+
+def test_a_better_reference_is_like_the_interval_or_there_is_none() -> None:
+    reference = loaded(1, np.repeat([0.0, 1.0], [240, 60]))
+    assert parts(reference, loaded(2, np.full(100, -1.0))) == [(UNLIKE, [400], [1000], None, None)]
+    assert parts(reference, loaded(2, np.repeat([0.0, 1.0], [60, 40]))) == [], "the interval has both loads, too"
 
 
 def test_a_better_reference_has_enough_means() -> None:

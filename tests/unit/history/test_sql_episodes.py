@@ -71,12 +71,15 @@ def test_what_cannot_be_judged() -> None:
     mostly_gone, faulty = noise(1, 300), noise(1, 300)
     mostly_gone[60:240] = np.nan
     faulty[100:160] += 20
+    as_usual = noise(2, 200)
+    as_usual[100:140] += 20
     for reference, values, expected in (
         (noise(1, 39), noise(2, 200), SHORT_REFERENCE),
         (noise(1, 300), gone, NO_SAMPLES),
         (np.full(100, 3.0), np.full(100, 4.0), CONSTANT),
         (mostly_gone, noise(2, 200), MOSTLY_MISSING),
         (faulty, noise(2, 200), UNLIKE),
+        (faulty, as_usual, JUDGED),
         (noise(1, 300) + np.linspace(0, 4, 300), noise(2, 200) + 2, DRIFTING),
         (noise(1, 300), noise(2, 200), JUDGED),
     ):
