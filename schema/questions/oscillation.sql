@@ -5,7 +5,9 @@
 -- oscillation of a channel is found. The periods that can be found are printed below the answer; a smaller step has
 -- shorter ones, a longer interval longer ones. The interval has to have 200 means. amplitude is half of what it swings
 -- by.
--- since_when is where the amplitude passes half of its largest one (NULL: it swings from the start).
+-- since_when is where it begins to swing, be it less than later, as far as noise shows (NULL: from the start).
+-- amplitude_before is that of a reference, if the channel swings there with a period that differs by less than a tenth:
+-- a machine that switches on and off does. Such rows come last, unless the amplitude is half as large again.
 --
 -- Channels whose periods differ by less than 5 % from the next one swing together: they have the same number in
 -- together, and companions others beside them. place is the order in which these began (those from the start are all
@@ -20,26 +22,39 @@
 --   channels          text[]       names or patterns [NULL: all analog ones]
 --   step              interval     length of a mean [NULL: a 500th of the interval, at least the sampling interval]
 --   least_regularity  float8       lowest regularity to list [1]
+--   reference         reference    FROM..TO, or a time before [NULL: as long as the interval]
 -- Legal: step a 1000000th..interval, least_regularity 0..
+-- Reads from: reference
 -- Judges: analog channels
 -- Periods: 5 steps to a 10th of the interval
 -- Portions: channel
--- Cost: one pass over the samples, then 0.2 ms per channel of 500 means.
+-- Cost: one pass over the samples of both intervals, then 0.2 ms per channel and 500 means.
 -- Example: plantlog ask oscillation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
+analog AS (
+    SELECT list(g.fields) AS fields
+    FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
+    WHERE g.kind = 'analog'
+    HAVING count(*) > 0
+),
 oscillations AS (
     SELECT unnest(oscillations_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
                                   epoch_us(step), least_regularity), recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, since, until) AS g
-          WHERE g.kind = 'analog'
-          HAVING count(*) > 0) AS a
+    FROM analog AS a
+),
+before AS (
+    SELECT unnest(oscillations_of(a.fields, epoch_us(reference[1] - INTERVAL '1 hour'), epoch_us(reference[1]),
+                                  epoch_us(reference[2]), epoch_us(step), least_regularity), recursive := true)
+    FROM analog AS a
+    WHERE reference[2] - reference[1] >= 200 * step -- as the interval
 )
-SELECT c.name AS channel, o.period AS period_seconds, o.amplitude, unit_at(o.channel_id, o.top_time,
-       patterns := channels) AS unit, o.regularity, CASE WHEN o.from_time >= since THEN o.from_time END AS since_when,
-       o.top_time, CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index, NULL AS verdict
+SELECT c.name AS channel, o.period AS period_seconds, o.amplitude, b.amplitude AS amplitude_before,
+       unit_at(o.channel_id, o.top_time, patterns := channels) AS unit, o.regularity,
+       CASE WHEN o.from_time >= since THEN o.from_time END AS since_when, o.top_time,
+       CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index, NULL AS verdict
 FROM oscillations AS o
 JOIN channels_like(channels) AS c ON c.channel_id = o.channel_id
+LEFT JOIN before AS b ON b.channel_id = o.channel_id AND b.verdict = 0 AND abs(ln(b.period / o.period)) < 0.1
 WHERE o.verdict = 0
 UNION ALL BY NAME
 SELECT c.name AS channel, verdict_text(v.verdict) AS verdict
@@ -60,6 +75,7 @@ grouped AS (
 ),
 placed AS (
     SELECT g.*, count(*) OVER (PARTITION BY g.number) - 1 AS companions,
+           bool_and(coalesce(g.amplitude < 1.5 * g.amplitude_before, false)) OVER (PARTITION BY g.number) AS is_usual,
            rank() OVER (PARTITION BY g.number ORDER BY g.since_when NULLS FIRST) AS place,
            first_value(g.top_time) OVER (PARTITION BY g.number
                                          ORDER BY g.since_when NULLS FIRST, round(g.regularity, 6) DESC, g.channel)
@@ -69,8 +85,8 @@ placed AS (
 late AS (
     SELECT p.*, (epoch_us(p.top_time) - epoch_us(p.first_top)) / 1e6 / p.period_seconds AS periods FROM placed AS p
 )
-SELECT l.channel, l.period_seconds, l.amplitude, l.unit, l.since_when, l.regularity,
-       dense_rank() OVER (ORDER BY l.companions DESC, l.number) AS together, l.companions, l.place,
+SELECT l.channel, l.period_seconds, l.amplitude, l.amplitude_before, l.unit, l.since_when, l.regularity,
+       dense_rank() OVER (ORDER BY l.is_usual, l.companions DESC, l.number) AS together, l.companions, l.place,
        (l.periods - round(l.periods)) * l.period_seconds AS lag_seconds, l.stiction_index
 FROM late AS l
 ORDER BY together, place, round(regularity, 6) DESC, channel;

@@ -70,7 +70,7 @@ def test_transmitters_have_two_decimals_and_twins_stay_together() -> None:
 def test_spans_leave_the_hour_before_to_questions_that_learn_from_it() -> None:
     day, hour = (spans(ArchivePlan(20, 20, 30))[name] for name in ("day", "hour"))
     begins = {name: (day.since(questions()[name]).hour, hour.since(questions()[name]).hour) for name in NAMES}
-    learns_nothing = ("aggregates", "correlation", "gaps_and_coverage", "interpolated", "oscillation")
+    learns_nothing = ("aggregates", "correlation", "gaps_and_coverage", "interpolated")
     assert begins == {
         **dict.fromkeys(NAMES, (12, 15)),  # the reference is as long as the interval
         **dict.fromkeys(("implausible", "replayed_signals", "setpoint_changes"), (1, 15)),

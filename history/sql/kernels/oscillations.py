@@ -44,6 +44,8 @@ _MIN_CROSSINGS = 5
 _REGULARITY = 3.0  # standard deviations of half periods in their mean at which they are regular
 _STRENGTH = 0.3  # of the variance: the autocorrelation after one period, at least
 _WINDOW = 3  # periods in which an amplitude is measured
+_GROWN = 1 / 16  # of the largest amplitude: a smaller one is not its begin
+_NOISE = 5.0  # times the lower quarter of amplitudes before: noise rarely has a larger one
 _MISSING = 0.1  # of the buckets, at most
 _PEAKS = np.linspace(0.1, 0.9, 17)  # places of the tops of triangles, in half periods
 
@@ -102,7 +104,8 @@ class Oscillations:
         at = last + edge // 2  # bucket, in the middle of whose window it swings last
         top = at - np.angle(envelope[last]) / (2 * np.pi) * period
         top -= period * np.ceil((top - at) / period)
-        begin = self.grid.since + ((first + edge // 2) * self.grid.step if first > 0 else -1)
+        from_bucket = _first_swing(size, first, edge + 1)
+        begin = self.grid.since + ((from_bucket + edge // 2) * self.grid.step if from_bucket > 0 else -1)
         yield (
             period * self.grid.step / 1e6,
             float(np.median(size[first : last + 1])),
@@ -153,6 +156,18 @@ def _demodulated(values: Float64s, period: float) -> Any:
     inner = np.arange(len(values) - window + 1)
     middle = inner + (window - 1) / 2
     return 2 * (sums[inner + window] - sums[inner]) / window * np.exp(2j * np.pi * np.floor(middle) / period)
+
+
+def _first_swing(size: Float64s, first: int, window: int) -> int:
+    """Window in which what swings half as far as it does most from ``first`` on begins to swing, also if it grows.
+
+    There it passes half of what it reaches at once. ``size``: amplitudes of windows of so many buckets.
+    """
+    largest = float(size.max())
+    least = min(max(_GROWN * largest, _NOISE * float(np.quantile(size[: first + 1], 1 / 4))), largest / 2)
+    begin = int(np.flatnonzero(np.append(True, size[:first] <= least))[-1])
+    reached = float(size[begin : begin + window].max())
+    return begin + int(np.argmax(size[begin : first + 1] > min(reached, largest) / 2))
 
 
 def _stiction(values: Float64s, half: float) -> float:

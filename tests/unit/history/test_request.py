@@ -72,8 +72,7 @@ def test_means_of_a_short_reference_are_shorter() -> None:
 
 
 def test_periods_that_can_be_found_are_said() -> None:
-    for options, line in (
-        ({}, "step 7 s, periods from 35 s to 6 min"),
-        ({"step": timedelta(seconds=2)}, "step 2 s, periods from 10 s to 6 min"),
-    ):
-        assert list(request("oscillation", HOUR, **options).with_sampling(1.0).notes()) == [line]
+    before = "reference: 1 h before (2026-03-08 23:00:00Z to 2026-03-09 00:00:00Z)"
+    for options, step, shortest in (({}, "7 s", "35 s"), ({"step": timedelta(seconds=2)}, "2 s", "10 s")):
+        [line] = request("oscillation", HOUR, **options).with_sampling(1.0).notes()
+        assert line == f"step {step}, {before}, periods from {shortest} to 6 min"

@@ -61,6 +61,13 @@ def test_period_amplitude_begin_and_phase(period: float) -> None:
     assert np.abs(late - np.round(late)).max() < 0.1
 
 
+@pytest.mark.parametrize("small", [0.2, 0.3, 1.0])
+def test_a_swing_that_grows_began_when_it_was_small(small: float) -> None:
+    sine = 3 * np.cos(2 * np.pi * _PLACES / 8) * np.select([_PLACES < 240, _PLACES < 320], [0, small], 1)
+    computed = oscillations(sine[None, :] + noise(1, 1) / 20)
+    assert computed["from_time"][0] / _STEP == pytest.approx(240, abs=10)
+
+
 @pytest.mark.parametrize(("depends", "most"), [(0.0, 0), (0.5, 0), (0.9, 1), (1.0, 1)])
 def test_noise_hardly_swings(depends: float, most: int) -> None:
     assert len(oscillations(noise(2, 100, depends))["channel_id"]) <= most

@@ -47,6 +47,22 @@ async def test_loops_that_swing_together_are_named_with_period_amplitude_and_lag
     assert all(row["regularity"] > 1 for row in rows)
 
 
+async def test_what_swings_as_before_comes_last(recorded: Recording) -> None:
+    for name in ("motor", "tank", "valve"):
+        await recorded.samples(f"compressor/{name}", _SECONDS, noise(1) + 4 * sine(40))
+    await recorded.samples("compressor/oil", _SECONDS, noise(2) + 4 * sine(50) * (_SECONDS >= 700))
+    await recorded.samples("compressor/intake", _SECONDS, noise(3) + 4 * sine(25) * np.where(_SECONDS < 600, 1, 3))
+    rows = await recorded.ask("oscillation", at(600), at(1200), step="1 s")
+    assert [row["channel"].removeprefix("compressor/") for row in rows] == ["intake", "oil", "motor", "tank", "valve"]
+    assert [row["amplitude_before"] for row in rows] == [
+        pytest.approx(4, rel=0.1),
+        None,
+        *[pytest.approx(4, rel=0.1)] * 3,
+    ]
+    rows = await recorded.ask("oscillation", at(600), at(1200), step="1 s", reference="100 s")
+    assert {row["amplitude_before"] for row in rows} == {None}, "it has too few means"
+
+
 async def test_what_is_full_of_gaps_does_not_swing(recorded: Recording) -> None:
     there = _SECONDS % 100 < 50
     await recorded.samples("gapped", _SECONDS[there], (noise(1) + 4 * sine(60))[there])
