@@ -19,7 +19,7 @@ from core.durations import parse_duration
 from core.errors import OperationError
 from core.installation import ALL
 from core.paths import State
-from history.questions.request import Request, prepare_archived
+from history.questions.request import HABITS, Request, prepare_archived
 from history.sql.sources.execution import Limits
 from schema.question_files import Question, names, question
 
@@ -251,6 +251,12 @@ def describe(question: Question) -> str:
     lines = [question.header, option_names]
     if any(", " in parameter.automatic for parameter in question.parameters):
         lines.append("Where several durations stand behind NULL, it is the longest of them.")
+    if any(parameter.name == HABITS for parameter in question.parameters):
+        lines.append(
+            "Of an interval up to a day, without --reference, rows are left out whose like came on two of the seven "
+            "days before: within a quarter of an hour of the same time (UTC), as far and as long. For that, the same "
+            "is asked of these days, of channels with rows. --habits true lists them, and asks once."
+        )
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from core.formatting import count, names_text
 from core.paths import State
 from history.questions.drawing import POINTS, Drawing, named_channels, names_without_curve
-from history.questions.request import Request
+from history.questions.request import DAYS_BEFORE, Request
 from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import Limits
@@ -33,6 +33,7 @@ _MEASURED = 30  # channels, at most, to learn the sampling interval from
 NOTHING_JUDGED = "no rows: nothing could be judged"  # first line of the notes of such an answer
 _NONE = "0 channels judged"
 _MAX_NAMES = 5  # that an answer without rows lists
+_CREATE, _INSERT = "CREATE TEMP TABLE portion_rows AS", "INSERT INTO portion_rows"
 _WINDOWS = "CREATE TEMP TABLE windows AS SELECT unnest($1::TIMESTAMPTZ[]) AS since, unnest($2::TIMESTAMPTZ[]) AS until"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda channel: channel[0],
@@ -58,15 +59,17 @@ def answer_session(
     ends = time.monotonic() + limits.seconds
     executor = executor or limits.executor(state.root, None if archives is None else archives.questions)
     with opened(state, limits, request.installation, request.question, executor, archives=archives) as session:
+        compares_days = request.compares_days
         if request.needs_sampling:
             request = request.with_sampling(_sampling(session, request))
-        first = True
+        add = _CREATE
         for portion in portions(request):
-            _add(session, request, portion, first, ends)
-            first = False
+            _add(session, request, portion, add, ends)
+            add = _INSERT
+        habits = list(_without_habits(session, request, ends)) if compares_days else []
         session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
         computed = [executor.note] if isinstance(executor, Cluster) else []
-        lines = [*request.notes(), *_judgements(session), *computed]
+        lines = [*request.notes(), *_judgements(session), *habits, *computed]
         session.execute("CREATE TEMP TABLE notes AS SELECT unnest($1::TEXT[]) AS line", [lines], ends)
         session.execute(_WINDOWS, list(zip(*request.windows, strict=True)), ends)
         yield session
@@ -155,23 +158,49 @@ def explain_empty(session: Session, request: Request) -> str:
         return explain_no_rows(request.question, interval, channels)
 
 
-def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:
-    """Add the rows of a portion to ``portion_rows``. What needs too much memory is divided."""
+def _without_habits(session: Session, request: Request, ends: float) -> Iterator[str]:
+    """Leave out rows whose like came at the same time on two of the days before: a note of them, if there are some.
+
+    The newest days come first, and only channels are asked about that have other rows.
+    """
+    queries, units = load("duckdb"), dict(request.channels)
+    session.execute(queries["create_days_before"], (), ends)
+    session.execute(queries["create_habits"], (), ends)
+    for day in DAYS_BEFORE:
+        with session.rows(queries["select_channels_without_habit"]) as (_, rows):
+            names = {name for (name,) in rows}
+        chosen = [(name, units[name]) for group in _groups(request) if names.intersection(group) for name in group]
+        if not chosen:
+            break
+        add = f"INSERT INTO days_before SELECT {day}, channel, occurrence"
+        earlier = request.of_day_before(day, chosen)
+        for portion in portions(earlier):
+            _add(session, earlier, portion, add, ends)
+    with session.rows("SELECT channel FROM habits") as (_, rows):
+        habits = [name for (name,) in rows]
+    session.execute("DELETE FROM portion_rows WHERE rowid IN (SELECT number FROM habits)", (), ends)
+    if habits:
+        came = "came at the same time on days before (--habits true lists them)"
+        yield f"{count(len(habits), 'row')} left out that {came}: {names_text(sorted(set(habits)), _MAX_NAMES)}"
+
+
+def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], add: str, ends: float) -> None:
+    """Add the rows of a portion to a table by ``add``, the begin of a statement. What needs too much memory is
+    divided."""
     names = [name for group in groups for name in group]
     if len(names) == len(request.channels) and request.installation is None:  # all of them need not be listed
         names = request.values["channels"]
     values = {**request.parameter_values(), "channels": names}
     parameters = [values[parameter.name] for parameter in request.question.parameters]
     call = ", ".join(f"${i}::{parameter.database_type}" for i, parameter in enumerate(request.question.parameters, 1))
-    add = "CREATE TEMP TABLE portion_rows AS" if first else "INSERT INTO portion_rows"
     try:
         session.execute(f"{add} FROM {request.question.name}({call})", parameters, ends)
     except OutOfMemoryError:
         if len(groups) == 1:
             raise
         half = len(groups) // 2
-        _add(session, request, groups[:half], first, ends)
-        _add(session, request, groups[half:], False, ends)
+        _add(session, request, groups[:half], add, ends)
+        _add(session, request, groups[half:], _INSERT if add == _CREATE else add, ends)
 
 
 def portions(request: Request, samples: int | None = None) -> Iterator[list[list[str]]]:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from history.archive_days.plants import Plants
     from history.sql.sources.plants import PlantArchives
 
-_EARLIER = timedelta(days=1)  # than what is read: a reference may become longer once the sampling interval is known
+_DAY = timedelta(days=1)
+_EARLIER = _DAY  # than what is read: a reference may become longer once the sampling interval is known
+HABITS = "habits"  # parameter: whether to list what comes at the same time each day
+DAYS_BEFORE = range(1, 8)  # a week: after days on which a plant stands there are two on which it worked
 _MANY_SAMPLES = 10_000_000  # samples
 _SAMPLING = timedelta(seconds=1)  # where no channel has samples
 _UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -56,6 +59,25 @@ class Request:
     def needs_sampling(self) -> bool:
         """Return whether there are durations that follow the sampling interval of the channels."""
         return any(True for _ in self._automatic())
+
+    @property
+    def compares_days(self) -> bool:
+        """Return whether rows are left out whose like came at the same time on days before.
+
+        A reference that somebody chose says what is usual, and a longer interval has such days in it.
+        """
+        is_short = self.values["until"] - self.values["since"] <= _DAY
+        return self.values.get(HABITS) is False and self.values[REFERENCE] is None and is_short
+
+    def of_day_before(self, days: int, channels: Sequence[tuple[str, str]]) -> Request:
+        """The request about some of its channels, so many days earlier."""
+        back, values = timedelta(days=days), dict(self.values)
+        values["since"], values["until"] = self.values["since"] - back, self.values["until"] - back
+        values[REFERENCE] = [bound - back for bound in self.values[REFERENCE]]
+        values["channels"] = [name for name, _ in channels]
+        if values.get("false_alarms") is not None:  # a channel's share stays
+            values["false_alarms"] *= len(self.channels) / len(channels)
+        return replace(self, values=values, first=self.first - back, channels=channels)
 
     def with_sampling(self, seconds: float | None) -> Request:
         """The request with all durations. ``seconds``: the sampling interval of its channels; None: no samples."""

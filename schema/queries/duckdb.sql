@@ -285,6 +285,43 @@ FROM (SELECT unnest(counter_decreases_of(a.fields, epoch_us(since), epoch_us(unt
             HAVING count(*) > 0) AS a) AS d
 JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 
+-- What a row of an answer is compared by with those of days before. Times in µs.
+CREATE MACRO occurrence(kind, begins, ends, size) AS
+    {'kind': kind::VARCHAR, 'begins': epoch_us(begins), 'ends': epoch_us(ends), 'size': size::DOUBLE};
+
+-- name: create_days_before
+CREATE TEMP TABLE days_before AS SELECT 0 AS day, channel, occurrence FROM portion_rows LIMIT 0;
+
+-- name: create_habits
+-- Rows of the answer whose like came on two of the days before: within a quarter of an hour, as far, and no longer. The
+-- limit of what is usual is a fifth above what a reference has, too. Each row is looked for in three quarters.
+CREATE TEMP VIEW habits AS
+WITH
+compared AS (
+    SELECT r.rowid AS number, r.channel, unnest(r.occurrence), r.occurrence.begins // 900000000 AS quarter
+    FROM portion_rows AS r
+    WHERE r.occurrence IS NOT NULL
+),
+earlier AS (
+    SELECT b.day, b.channel, b.kind, b.size, b.begins + b.day * 86400000000 AS begins,
+           b.ends + b.day * 86400000000 AS ends, (b.begins + b.day * 86400000000) // 900000000 + b.beside AS quarter
+    FROM (SELECT d.day, d.channel, unnest(d.occurrence), unnest([-1, 0, 1]) AS beside
+          FROM days_before AS d
+          WHERE d.occurrence IS NOT NULL) AS b
+)
+SELECT c.number, c.channel
+FROM compared AS c
+JOIN earlier AS e ON e.channel = c.channel AND e.kind = c.kind AND e.quarter = c.quarter
+WHERE abs(c.begins - e.begins) <= 900000000 AND c.ends <= e.ends + 900000000
+  AND sign(c.size) = sign(e.size) AND abs(c.size) <= 1.2 * abs(e.size)
+GROUP BY ALL
+HAVING count(DISTINCT e.day) >= 2;
+
+-- name: select_channels_without_habit
+SELECT DISTINCT r.channel
+FROM portion_rows AS r
+WHERE r.occurrence IS NOT NULL AND r.rowid NOT IN (SELECT h.number FROM habits AS h);
+
 -- name: select_judged
 -- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
 SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier

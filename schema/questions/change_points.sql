@@ -28,6 +28,7 @@
 --   step         interval     length of a mean [NULL: a 300th of the interval, the sampling interval]
 --   reference    reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   least_score  float8       lowest score to list [5.5]
+--   habits       boolean      list also what came at the same time on days before [false]
 -- Legal: step a 1000000th..interval, least_score 0..
 -- Reads from: reference
 -- Judges: analog channels
@@ -53,7 +54,7 @@ SELECT n.name AS channel, u.time AS changed_at,
        CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
        u.before, u.after, u.after - u.before AS size,
        CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, nullif(u.score, 'NaN') AS score,
-       NULL AS verdict
+       NULL AS verdict, occurrence(u.kind, u.time, u.time, u.after - u.before) AS occurrence
 FROM with_unit AS u
 JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id
 UNION ALL BY NAME
@@ -62,7 +63,7 @@ FROM channels_like(channels) AS c
 LEFT JOIN (SELECT m.channel_id, m.verdict FROM changes AS m WHERE m.verdict > 0) AS v ON v.channel_id = c.channel_id
 WHERE c.kind = 'analog';
 
-SELECT * EXCLUDE (verdict)
+SELECT * EXCLUDE (verdict, occurrence)
 FROM portion_rows
 WHERE verdict IS NULL
 ORDER BY round(score, 6) DESC NULLS LAST, changed_at, channel, kind;

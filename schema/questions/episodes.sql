@@ -24,6 +24,7 @@
 --   reference    reference    FROM..TO, or a time before [NULL: as long as the interval, 100 sampling intervals]
 --   step         interval     length of a mean [NULL: a 2000th of the interval, at least the sampling interval]
 --   alarm_every  interval     time in which one false episode of a unit is accepted [NULL: 20 times the interval]
+--   habits       boolean      list also what came at the same time on days before [false]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Reads from: reference
 -- Judges: analog channels with samples before since
@@ -61,7 +62,9 @@ concurrent AS (
 )
 SELECT n.name AS channel, n.from_time, n.to_time,
        CASE WHEN n.peak > n.usual THEN 'up' WHEN n.peak < n.usual THEN 'down' END AS direction, n.usual, n.peak,
-       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place, NULL AS verdict
+       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place,
+       NULL AS verdict,
+       occurrence('episode', n.from_time, coalesce(n.to_time, until), n.peak - n.usual) AS occurrence
 FROM named AS n
 JOIN concurrent AS o ON o.channel_id = n.channel_id AND o.from_time = n.from_time
 UNION ALL BY NAME
@@ -70,7 +73,7 @@ FROM episodes AS e
 JOIN analog AS c ON c.channel_id = e.channel_id
 WHERE e.verdict IS NOT NULL;
 
-SELECT * EXCLUDE (verdict)
+SELECT * EXCLUDE (verdict, occurrence)
 FROM portion_rows
 WHERE verdict IS NULL
 ORDER BY overlapping DESC, from_time, round(score, 6) DESC, channel;

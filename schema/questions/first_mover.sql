@@ -24,6 +24,7 @@
 --   reference     reference    FROM..TO, or length [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]
 --   sigmas        float8       smallest deviation, in standard deviations of the reference [0]
+--   habits        boolean      list also what came at the same time on days before [false]
 -- Legal: step a 1000000th..interval, false_alarms 1 us..100 years, sigmas 0..
 -- Reads from: reference
 -- Portions: channel
@@ -34,17 +35,19 @@ WITH moves AS MATERIALIZED (
 )
 SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.usual THEN 'up' ELSE 'down' END AS direction,
        m.usual, m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit,
-       nullif(m.times, 'NaN') AS times_limit, NULL AS verdict
+       nullif(m.times, 'NaN') AS times_limit, NULL AS verdict, occurrence('move', m.time, m.time, m.value - m.usual)
+           AS occurrence
 FROM moves AS m
 JOIN channels_like(channels) AS c ON c.channel_id = m.channel_id
 WHERE m.verdict = 0
 UNION ALL
-SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, verdict_text(v.verdict)
+SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, verdict_text(v.verdict), NULL
 FROM channels_like(channels) AS c
 LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS v ON v.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
-SELECT row_number() OVER (ORDER BY moved_at, round(times_limit, 6) DESC, channel) AS place, * EXCLUDE (verdict)
+SELECT row_number() OVER (ORDER BY moved_at, round(times_limit, 6) DESC, channel) AS place,
+       * EXCLUDE (verdict, occurrence)
 FROM portion_rows
 WHERE verdict IS NULL
 ORDER BY place;

@@ -15,6 +15,7 @@
 --   step          interval     length of the shortest mean [NULL: a 10000th of the interval, the sampling interval]
 --   reference     reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals, the interval up to 1 d]
 --   false_alarms  interval     mean time between false jumps of all channels together [NULL: 20 times the interval]
+--   habits        boolean      list also jumps and moves that came at the same time on days before [false]
 -- Legal: busy 0.., step a 1000000th..interval, false_alarms 1 us..100 years
 -- Reads from: reference
 -- Portions: channel
@@ -71,7 +72,8 @@ changes AS MATERIALIZED (
 ),
 qualities AS (
     SELECT c.channel_id, c.time, 'quality' AS what,
-           quality(c.old_status) || ' → ' || quality(c.status) || ' ' || status_hex(c.status) AS detail
+           quality(c.old_status) || ' → ' || quality(c.status) || ' ' || status_hex(c.status) AS detail,
+           NULL AS size
     FROM changes AS c
     WHERE quality(c.status) <> quality(c.old_status)
 ),
@@ -79,7 +81,7 @@ value_changes AS MATERIALIZED (
     SELECT c.channel_id, c.time,
            CASE WHEN sel.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
            rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
-           || unit_at(c.channel_id, c.time, patterns := channels) AS detail
+           || unit_at(c.channel_id, c.time, patterns := channels) AS detail, c.value - c.old_value AS size
     FROM changes AS c
     JOIN selected AS sel ON sel.channel_id = c.channel_id
     WHERE c.is_step
@@ -88,7 +90,7 @@ value_changes AS MATERIALIZED (
     UNION ALL
     SELECT d.channel_id, d.time, 'reset',
            rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' '
-           || unit_at(d.channel_id, d.time, patterns := channels)
+           || unit_at(d.channel_id, d.time, patterns := channels), NULL
     FROM counter_decreases(channels, least(reference[1], since), until) AS d
 ),
 moves AS MATERIALIZED (
@@ -99,7 +101,7 @@ moves AS MATERIALIZED (
 moves_alone AS (
     SELECT m.channel_id, m.time, 'move' AS what,
            rounded_text(m.usual) || ' → ' || rounded_text(m.value) || ' '
-           || unit_at(m.channel_id, m.time, patterns := channels) AS detail
+           || unit_at(m.channel_id, m.time, patterns := channels) AS detail, m.value - m.usual AS size
     FROM moves AS m
     JOIN selected AS sel ON sel.channel_id = m.channel_id AND sel.kind = 'analog'
     WHERE m.verdict = 0
@@ -107,16 +109,17 @@ moves_alone AS (
                       WHERE v.channel_id = m.channel_id AND v.time >= m.since_last AND v.time <= m.time + 3 * step)
 ),
 lines AS (
-    SELECT e.time, e.id, e.what, e.channel, e.detail FROM events AS e
+    SELECT e.time, e.id, e.what, e.channel, e.detail, NULL AS size FROM events AS e
     UNION ALL
-    SELECT g.time, g.id, g.what, g.channel, g.detail FROM gaps AS g
+    SELECT g.time, g.id, g.what, g.channel, g.detail, NULL FROM gaps AS g
     UNION ALL
-    SELECT m.time, NULL, m.what, sel.name, rtrim(m.detail)
+    SELECT m.time, NULL, m.what, sel.name, rtrim(m.detail), m.size
     FROM (SELECT * FROM qualities UNION ALL SELECT * FROM value_changes UNION ALL SELECT * FROM moves_alone) AS m
     JOIN selected AS sel ON sel.channel_id = m.channel_id
 )
 SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what,
-       l.channel, l.detail, l.id, NULL AS verdict
+       l.channel, l.detail, l.id, NULL AS verdict,
+       CASE WHEN l.what IN ('jump', 'move') THEN occurrence(l.what, l.time, l.time, l.size) END AS occurrence
 FROM lines AS l
 WHERE l.time >= since AND l.time < until
 UNION ALL
@@ -126,7 +129,7 @@ SELECT NULL, NULL, NULL, sel.name, NULL, NULL,
                  AND sel.channel_id IN (SELECT c.channel_id FROM changes AS c WHERE c.steps > busy)
             THEN format('not listed, states that changed more than {} times with the reference (--busy)', busy)
             ELSE verdict_text(CASE WHEN sel.kind = 'analog' OR m.verdict = 3 THEN m.verdict
-                                   WHEN m.verdict > 0 THEN 1 END) END
+                                   WHEN m.verdict > 0 THEN 1 END) END, NULL
 FROM selected AS sel
 LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS m ON m.channel_id = sel.channel_id
 WHERE sel.kind <> 'text';

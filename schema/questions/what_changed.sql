@@ -17,6 +17,7 @@
 --   reference     reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
 --   false_alarms  interval     mean time between false rows of all channels together [NULL: 20 times the interval]
 --   least_score   float8       lowest score to list [1]
+--   habits        boolean      list also what came at the same time on days before [false]
 --   carry         interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
 -- Legal: false_alarms 1 us..100 years, least_score 0.., carry 0 s..100 years
 -- Reads from: reference - carry
@@ -116,7 +117,9 @@ judged AS (
 )
 SELECT j.name AS channel, j.unit, j.change, CASE WHEN j.spread_b > j.floor THEN j.score END AS score,
        j.mean_b AS mean_before, j.mean_a AS mean_after,
-       j.spread_b AS spread_before, j.spread_a AS spread_after, NULL AS verdict
+       j.spread_b AS spread_before, j.spread_a AS spread_after, NULL AS verdict,
+       occurrence(j.change, since, since, CASE WHEN j.change LIKE '%spread' THEN j.spread_a - j.spread_b
+                                               ELSE j.mean_a - j.mean_b END) AS occurrence
 FROM judged AS j
 WHERE (j.score >= least_score OR j.score IS NULL) AND j.verdict IS DISTINCT FROM 4
 UNION ALL BY NAME
@@ -127,7 +130,7 @@ SELECT sel.name AS channel, CASE WHEN c.channel_id IS NULL THEN verdict_text(3)
 FROM selected AS sel
 LEFT JOIN compared AS c ON c.channel_id = sel.channel_id;
 
-SELECT * EXCLUDE (verdict)
+SELECT * EXCLUDE (verdict, occurrence)
 FROM portion_rows
 WHERE verdict IS NULL
 ORDER BY change LIKE 'no samples%', mean_before IS NULL OR mean_after IS NULL, score DESC NULLS FIRST, channel;
