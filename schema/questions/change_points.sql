@@ -13,7 +13,8 @@
 -- says.
 --
 -- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins:
--- where a step or a kink, whichever is better, fits the means of the width best, and of a spread, where it is clearest.
+-- where a step, a kink, or two steps there and back, whichever is better, fits the means of the width best, and of a
+-- spread, where it is clearest.
 -- "before" and "after" are those of one width: mean, slope in an hour, or spread, which is how far means are from
 -- their neighbours, as a standard deviation; size is "after" minus "before", so positive: it rose. A spread is never
 -- 0: what is much smaller than a step of rounded values, or than a thousandth of what the channel does, counts as

@@ -13,6 +13,8 @@ import numpy as np
 from core.batch import Float64s
 
 LEVEL, SLOPE, SPREAD = range(3)
+_REST = 1 / 2  # of the squares that a step or a kink leaves: two steps that leave no more are a better account
+_ROUNDS = 4  # in which the places of two steps are fitted, each beside the other
 _FEWEST = 3  # buckets on each side of the place of a change: smoothed values leave no fewer
 
 
@@ -44,9 +46,9 @@ def fitted(
 ) -> Iterator[tuple[int, slice, int, float]]:
     """Kind, window, bucket and score of changes of one channel, placed by least squares.
 
-    ``changes``: kind, side, bucket and score. Each window has the better of a step and a kink where it fits best.
-    Windows end at clearer changes; what is no change without those, such as the second of two kinks in place of a step,
-    is none.
+    ``changes``: kind, side, bucket and score. Each window has the better of a step and a kink where it fits best, or
+    two steps, there and back, that leave little of what neither explains. Windows end at clearer changes; what is no
+    change without those, such as the second of two kinks in place of a step, is none.
     """
     places = list[int]()
     for clearest, side, bucket, score in sorted(changes, key=lambda change: -round(change[3], 6)):
@@ -64,15 +66,50 @@ def fitted(
             if fits[kind, place] < chance * least_score**2:
                 continue
             at = window.start + _FEWEST + place
+            away, back, rest = _there_and_back(values[window], _FEWEST + int(fits[LEVEL].argmax()))
+            if rest < _REST * (_squares(values[window]) - fits[kind, place]):
+                away, back = window.start + away, window.start + back
+                places.append(away)
+                yield LEVEL, slice(window.start, back), away, score
+                kind, window, at = LEVEL, slice(away, window.stop), back
         places.append(at)
         yield kind, window, at, score
 
 
+def _there_and_back(values: Float64s, place: int) -> tuple[int, int, float]:
+    """Places of two steps of one size, there and back, beside a line, and the squares that are left. ``place``: of one
+    step."""
+    off, x = _off_line(values)
+    sums, places = (np.append(0.0, np.cumsum(part)) for part in (off, x))
+    inner = np.arange(_FEWEST, len(values) - _FEWEST + 1)
+    other = place
+    for _ in range(_ROUNDS):
+        n = np.abs(inner - place)
+        explained = np.square(sums[inner] - sums[place]) / np.maximum(
+            n - n**2 / len(x) - np.square(places[inner] - places[place]) / (x @ x), 1e-9
+        )
+        explained[n < _FEWEST] = 0.0
+        other, place = place, int(inner[explained.argmax()])
+    return min(place, other), max(place, other), float(off @ off - explained.max())
+
+
+def _squares(values: Float64s) -> float:
+    """Squares of values beside a line."""
+    off, _ = _off_line(values)
+    return float(off @ off)
+
+
+def _off_line(values: Float64s) -> tuple[Float64s, Float64s]:
+    """Values without their line, and places from the middle one."""
+    x: Float64s = np.arange(len(values), dtype=np.float64) - (len(values) - 1) / 2
+    off: Float64s = values - values.mean()
+    off -= (x @ off) / (x @ x) * x
+    return off, x
+
+
 def _fits(values: Float64s) -> Float64s:
     """Squares that a step and a kink at each position between the values explain beside a line, (2, positions)."""
-    i = np.arange(len(values), dtype=np.float64)
-    x = i - i.mean()
-    away = values - values.mean() - (x @ values) / (x @ x) * x
+    i, (away, x) = np.arange(len(values), dtype=np.float64), _off_line(values)
     n = len(i) - i[1:]  # behind the change
     sums, moments = _behind(away), _behind(away * i)
     places, squares = _behind(x), _behind(x * i)

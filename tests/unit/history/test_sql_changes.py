@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from core.batch import Float64s
 from core.errors import OperationError
+from history.sql.kernels.change_places import LEVEL
 from history.sql.kernels.changes import Changes
 from history.sql.kernels.columns import Channels
 from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED
@@ -66,6 +67,17 @@ def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
     for place in range(1, values.shape[1]):
         values[:, place] += depends * values[:, place - 1]
     return values[:, 200:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [20, 40, 60, 75])
+def test_there_and_back_is_two_changes_of_the_level(length: int, seed: int) -> None:
+    """A tank whose compressor loads again and again, and then is full for a while."""
+    course = np.abs(np.arange(1000) / 20 % 1 - 0.3) * 2
+    before, now = np.split(course + np.random.default_rng(seed).normal(0, 0.05, 1000), 2)
+    now[300 : 300 + length] += 4 - course[300 : 300 + length]
+    rows, _ = changes(now[None, :], 5.5, before[None, :])
+    assert rows == [(0, 300, LEVEL), (0, 300 + length, LEVEL)]
 
 
 @pytest.mark.parametrize("planted", range(len(_PLANTED)))

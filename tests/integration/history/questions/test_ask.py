@@ -211,7 +211,7 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
         ("stuck_sensors", _AWAY, "1 channel judged by hold alone, as their reference has no samples: unit/xy1"),
         ("change_points", ("--step", "60 s"), "2 channels not judged, too few samples in the interval: "),
         ("oscillation", (), "2 channels judged"),
-        ("oscillation", ("--step", "2 s"), "step 2 s, periods from 10 s to 1 min"),
+        ("oscillation", ("--step", "2 s", "--reference", "1 h"), "step 2 s, reference: 1 h before ("),
     ],
 )
 def test_what_can_not_be_judged_and_what_can_is_said(
