@@ -21,7 +21,8 @@ A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; S
 is such a length before since.
 ``Periods`` are those that a question can find, ``5 steps to a 10th of the interval``.
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
-channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), of a sister
+(units whose last parts are the same but for digits), or all.
 ``Without rows: nothing is missing in {channels}`` is what an answer without rows says, where that is not that nothing
 was found.
 
@@ -39,7 +40,7 @@ REFERENCE = "reference"  # type of a parameter: the interval from which is learn
 CHANNEL = "channel"  # type of a parameter: the name of one
 FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
-_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
+_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|sister|all)$", re.MULTILINE)
 _JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
 _PERIODS = re.compile(r"^-- Periods: (\d+) steps to a (\d+)th of the interval$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")

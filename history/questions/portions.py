@@ -6,6 +6,7 @@ those of whole units of the plant if it compares these, and put in order at the 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -39,6 +40,7 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
     "channel": lambda channel: channel[0],
     "unit": lambda channel: channel[1],
     "namesake": lambda channel: channel[1].rpartition("/")[2],
+    "sister": lambda channel: re.sub("[0-9]+", "", channel[1].rpartition("/")[2]),
     "all": lambda _: "",
 }
 

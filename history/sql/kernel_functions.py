@@ -92,7 +92,7 @@ class KernelFunctions:
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
             (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
             (self._units.differences_of, [*unit_arguments, number], DIFFERENCES),
-            (self._units.relations_of, [*unit_arguments, number, "DOUBLE"], RELATIONS),
+            (self._units.relations_of, [*unit_arguments, number, "DOUBLE", ids, ids], RELATIONS),
             (self._units.episodes_of, [*unit_arguments, number], EPISODES),
             (self._units.departures_of, [*unit_arguments, number], DEPARTURES),
         ):

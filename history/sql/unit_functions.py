@@ -66,9 +66,13 @@ class UnitFunctions:
         step: int,
         alarm_every: int,
         least_correlation: float,
+        machines: list[int],
+        sisters: list[int],
     ) -> Any:
-        """Broken relations from since on (kernels/relations.py)."""
-        kernel = Relations(since, step, alarm_every, least_correlation)
+        """Broken relations from since on (kernels/relations.py). ``machines``, ``sisters``: those of each channel."""
+        ids = [channel["channel_id"] for channel in channels]
+        numbers = (dict(zip(ids, some, strict=True)) for some in (machines, sisters))
+        kernel = Relations(since, step, alarm_every, least_correlation, *numbers)
         return self._by_unit(RELATIONS, kernel, channels, units, before, (since, until), step)
 
     def episodes_of(

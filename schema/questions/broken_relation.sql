@@ -1,23 +1,27 @@
 -- broken_relation: which channels moved together in a reference and no longer do, as sisters that drift apart
 --
 -- Channels of one unit, and of units whose last parts have the same name (a/boiler1, b/boiler1), are compared in pairs:
--- each one with the five that it moves with most in the reference. Both are scaled by their median and spread there; a
--- pair is broken where they are farther apart than an extreme value distribution of the reference allows, in three
--- means or more: two transmitters of one quantity that drift apart, or a pump whose speed goes up and the flow does
--- not. Where both are beyond what the reference has, as after a stop or a change of load, no slope is known: it breaks
--- nothing as long as they go the same way by one. Where both stood still in the reference, no relation is known: a pump
--- that always ran has none with its flow.
--- A line below the answer says which channels drift all through it, as by a daily swing, or have three or four cycles
--- in it: choose a longer one.
+-- each one with the five that it moves with most in the reference. A channel of a unit that has sisters, beside it and
+-- named like it but for digits (park/t1, park/t2), is also compared with theirs of the same name: with each of up to
+-- two sisters, or with the median of more, so that the one that is apart is named. Of sisters, only what lasts for a
+-- 40th of the interval is seen: running medians are compared, in which short stops of one are gone. Where several
+-- channels of a unit that move together are apart from its sisters at a time, the farthest one is listed.
+--
+-- Both are scaled by their median and spread there; a pair is broken where they are farther apart than an extreme value
+-- distribution of the reference allows, in three means or more: two transmitters of one quantity that drift apart, or a
+-- pump whose speed goes up and the flow does not. Where both are beyond what the reference has, as after a stop or a
+-- change of load, no slope is known: it breaks nothing as long as they go the same way by one. Where both stood still
+-- in the reference, no relation is known: a pump that always ran has none with its flow. A line below the answer says
+-- which channels drift all through it, as by a daily swing, or have three or four cycles in it: choose a longer one.
 --
 -- channel is the one that most broken pairs have in common; of a single pair, the one that is farther from the others
 -- that it moves with, or if both have none, that is unlike itself: it stands still or goes off while the other one does
 -- what it usually does. is_odd_one is false where neither tells: then it may as well be the first partner. What a
--- controller holds looks usual, even where its sensor is wrong. partners are the others, the farthest first.
--- broken_at is where the first mean too far apart begins, until_when where the last one ends (NULL: it lasted until the
--- end). score is the largest distance in limits, never negative: 1 is the limit. correlation_before and
--- correlation_after are those with the first partner, in the reference and since then: 1: both rise and fall
--- together; -1: one rises when the other falls; NULL: one of them stands still.
+-- controller holds looks usual, even where its sensor is wrong. partners are the others, the farthest first; of sisters
+-- five at most. broken_at is where the first mean too far apart begins, until_when where the last one ends (NULL: it
+-- lasted until the end). score is the largest distance in limits, never negative: 1 is the limit. correlation_before
+-- and correlation_after are those with the first partner, or the median of its sisters, in the reference and since
+-- then: 1: both rise and fall together; -1: one rises when the other falls; NULL: one of them stands still.
 --
 -- Parameters
 --   since              timestamptz  from this moment on
@@ -30,23 +34,29 @@
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years, least_correlation 0..1
 -- Reads from: reference
 -- Judges: numeric channels with samples before since
--- Portions: namesake
+-- Portions: sister
 -- Cost: one pass over both intervals, then 0.3 ms per pair.
 -- Example: plantlog ask broken_relation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
 WITH
 numeric_channels AS (
     SELECT g.channel_id, g.name, g.fields,
-           dense_rank() OVER (ORDER BY regexp_extract(c.unit_path, '[^/]*$'))::INT AS number
+           dense_rank() OVER (ORDER BY p.unit_kind)::INT AS kind,
+           dense_rank() OVER (ORDER BY p.last_part)::INT AS machine,
+           dense_rank() OVER (ORDER BY p.parent, p.unit_kind, c.quantity)::INT AS sisters
     FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
     JOIN channels_like(channels) AS c ON c.channel_id = g.channel_id
+    CROSS JOIN LATERAL (SELECT regexp_extract(c.unit_path, '[^/]*$') AS last_part,
+                               regexp_replace(last_part, '[0-9]+', '', 'g') AS unit_kind,
+                               regexp_extract(c.unit_path, '^.*/') AS parent) AS p
     WHERE g.kind <> 'counter'
 ),
 broken AS (
-    SELECT unnest(relations_of(a.fields, a.numbers, list_transform(reference, lambda bound: epoch_us(bound)),
+    SELECT unnest(relations_of(a.fields, a.kinds, list_transform(reference, lambda bound: epoch_us(bound)),
                                epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(alarm_every),
-                               least_correlation),
+                               least_correlation, a.machines, a.sisters),
                   recursive := true)
-    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
+    FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.kind ORDER BY g.channel_id) AS kinds,
+                 list(g.machine ORDER BY g.channel_id) AS machines, list(g.sisters ORDER BY g.channel_id) AS sisters
           FROM numeric_channels AS g
           HAVING count(*) > 0) AS a
 )

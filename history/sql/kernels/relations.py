@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,12 +45,15 @@ RELATIONS = pa.struct(
     ]
 )
 _Pair: TypeAlias = tuple[int, int]  # positions of channels
+_Groups: TypeAlias = list[list[int]]  # positions of channels that belong together
 _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
 _STILL = 1e-3  # spreads: what moves less from mean to mean stands still
 _CLEARLY = 1.5  # times as far as the other one of a pair: it is the odd one
+_EACH_WITH_EACH = 3  # sisters: of more, each is compared with the median of the others
 _LASTS = 3  # buckets beyond the limit, at least
+_LASTING_PART = 20  # of the interval and of the reference: half as long is not seen between sisters
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,11 @@ class Relations:
     step: int  # µs
     alarm_every: int  # µs: the mean time between two breaks in usual operation that is accepted
     least_correlation: float
+    machines: Mapping[int, int]  # by channel: channels of one number are compared, each with each
+    sisters: Mapping[int, int]  # by channel: those of one number are one quantity of machines of one kind
 
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
-        """Rows of RELATIONS of units whose last parts have the same name, as if they were one."""
+        """Rows of RELATIONS of machines of one kind."""
         _, channels, reference, values = means
         verdicts = np.full(len(channels), UNRELATED)
         verdicts[(~np.isnan(reference)).sum(axis=0) < max(MIN_POSITIONS, len(reference) // 2)] = SHORT_REFERENCE
@@ -82,28 +88,42 @@ class Relations:
         moves, middle, spread = robust_spread(reference[:, usable])
         verdicts[usable[~moves]] = CONSTANT
         usable = usable[moves]
-        before, after = (((part[:, usable] - middle) / spread).T for part in (reference, values))
-        pairs = self._pairs(before)
+        ids = channels[usable].tolist()
+        sisters = _positions(self.sisters[channel] for channel in ids)
+        many = [rows for rows in sisters if len(rows) > _EACH_WITH_EACH]
+        before, after = (_with_medians(((part[:, usable] - middle) / spread).T, many) for part in (reference, values))
+        near = _normalized(before)
+        pairs = dict[_Pair, float]()
+        for rows in _positions(self.machines[channel] for channel in ids):
+            pairs |= {(rows[i], rows[j]): r for (i, j), r in self._nearest(near[rows]).items()}
+        of_sisters = self._of_sisters(near, sisters, len(ids))
+        pairs |= of_sisters
         signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
         for (i, j), correlation in pairs.items():
             signs[i][j] = signs[j][i] = float(np.sign(correlation))
-        judged = [self._judged(pair, before, after, signs, pairs) for pair in pairs]
+        half = min([len(values), *(~np.isnan(before)).sum(axis=1).tolist()]) // _LASTING_PART // 2
+        judged = [
+            self._judged(pair, before, after, signs, len(pairs), half if pair in of_sisters else 0) for pair in pairs
+        ]
         places = np.array(list(pairs), np.intp).reshape(-1, 2)
         bad = places[[is_unlike for is_unlike, _ in judged]] if judged else places
-        n, n_bad = (np.bincount(some.ravel(), minlength=len(usable)) for some in (places, bad))
+        n, n_bad = (np.bincount(some.ravel(), minlength=len(before))[: len(ids)] for some in (places, bad))
         for row in np.flatnonzero(n):
             verdicts[usable[row]] = dynamics(before[row])
         verdicts[usable[2 * n_bad > n]] = UNLIKE
         nothing = {field.name: None for field in RELATIONS}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}
-        channels = channels[usable]
-        for odd, is_odd_one, broken in _by_odd_one([one for _, one in judged if one is not None]):
+        breaks = [one for _, one in judged if one is not None]
+        apart = [one for one in breaks if one.pair in of_sisters]
+        breaks = [one for one in breaks if one.pair not in of_sisters] + _farthest(apart, pairs, len(ids))
+        for odd, is_odd_one, broken in _by_odd_one(breaks, len(ids)):
             farthest = broken[0]
+            partners = [one for each in broken for one in _partners(each, odd, after[: len(ids)], sisters)]
             yield nothing | {
-                "channel_id": int(channels[odd]),
+                "channel_id": ids[odd],
                 "is_odd_one": is_odd_one,
-                "partners": [int(channels[sum(one.pair) - odd]) for one in broken],
+                "partners": [ids[one] for one in dict.fromkeys(partners)],
                 "from_time": self.since + farthest.first * self.step,
                 "to_time": None
                 if lasting(farthest.last, len(values))
@@ -113,13 +133,19 @@ class Relations:
                 "score": farthest.score,
             }
 
-    def _pairs(self, scaled: Float64s) -> dict[_Pair, float]:
-        """Pairs of channels that move together, and their correlations. ``scaled``: (channels, buckets)."""
-        if not scaled.size:
-            return {}
-        near = wrapped(np.nan_to_num(scaled))
-        near -= near.mean(axis=1, keepdims=True)
-        near /= np.maximum(np.sqrt(np.square(near).sum(axis=1, keepdims=True)), 1e-12)
+    def _of_sisters(self, near: Float64s, sisters: _Groups, n_channels: int) -> dict[_Pair, float]:
+        """Pairs of sisters, or of each of many with the median of the others, and their correlations.
+
+        ``near``: of channels and medians.
+        """
+        pairs = [pair for rows in sisters if len(rows) <= _EACH_WITH_EACH for pair in combinations(rows, 2)]
+        of_many = chain(*(rows for rows in sisters if len(rows) > _EACH_WITH_EACH))
+        pairs += [(row, n_channels + n) for n, row in enumerate(of_many)]
+        correlations = ((pair, float(near[pair[0]] @ near[pair[1]])) for pair in pairs)
+        return {pair: r for pair, r in correlations if round(abs(r), 9) >= self.least_correlation}
+
+    def _nearest(self, near: Float64s) -> dict[_Pair, float]:
+        """Pairs of those that move together most, and their correlations. ``near``: (channels, buckets)."""
         pairs = dict[_Pair, float]()
         for begin in range(0, len(near), _ROWS):
             correlations = near[begin : begin + _ROWS] @ near.T
@@ -135,39 +161,125 @@ class Relations:
         return pairs
 
     def _judged(
-        self, pair: _Pair, before: Float64s, after: Float64s, signs: _Signs, pairs: Mapping[_Pair, float]
+        self, pair: _Pair, before: Float64s, after: Float64s, signs: _Signs, n_pairs: int, half: int
     ) -> tuple[bool, _Break | None]:
         """Return whether a part of a pair's reference is unlike the rest, and the pair's farthest break if it has one.
 
-        ``before``, ``after``: (channels, buckets); ``pairs``: correlations of all pairs.
+        ``before``, ``after``: (channels, buckets); ``n_pairs``: number of all pairs; ``half``: of running medians.
         """
         (i, j), sign = pair, signs[pair[0]][pair[1]]
-        apart = before[i] - sign * before[j]
+        apart, now = (_running_median(part[i] - sign * part[j], half) for part in (before, after))
         known = apart[~np.isnan(apart)]
         if len(known) < MIN_POSITIONS:
             return False, None
         middle = np.median(known)
         known -= middle
-        later = after[i] - sign * after[j] - middle
+        later = now - middle
         is_unlike, far = has_unlike_part(known, later), np.abs(later)
         if (far > least_limit(known)).sum() < _LASTS:
             return is_unlike, None
-        limit = max(usual(known, len(pairs) * self.alarm_every / self.step).limit, 1e-6)
+        limit = max(usual(known, n_pairs * self.alarm_every / self.step).limit, 1e-6)
         size = np.nan_to_num(far / limit)
         breaks = [
             (float(size[first : last + 1].max()), -first, last)
             for first, last in runs(np.flatnonzero(size > 1), len(size))
             if (size[first : last + 1] > 1).sum() >= _LASTS
         ]
-        level = sign * after[j] + middle
-        beyond = _outside(before[i], after[i]) & _outside(before[j], after[j])
+        one, other = (_running_median(after[row], half) for row in pair) if breaks else (now, now)
+        level = sign * other + middle
+        beyond = _outside(before[i], one) & _outside(before[j], other)
         parts = [(slice(-first, last + 1), (score, first, last)) for score, first, last in breaks]
-        breaks = [one for rows, one in parts if not _follow(after[i, rows], level[rows], beyond[rows], limit)]
+        breaks = [found for rows, found in parts if not _follow(one[rows], level[rows], beyond[rows], limit)]
         if not breaks:
             return is_unlike, None
         score, first, last = max(breaks)
         rows = slice(-first, last + 1)
         return is_unlike, _Break(pair, -first, last, score, _sizes(pair, before, after[:, rows], signs))
+
+
+def _positions(numbers: Iterable[int]) -> _Groups:
+    """Positions of each number that is there more than once."""
+    groups = defaultdict[int, list[int]](list)
+    for position, number in enumerate(numbers):
+        groups[number].append(position)
+    return [rows for rows in groups.values() if len(rows) > 1]
+
+
+def _with_medians(scaled: Float64s, many: _Groups) -> Float64s:
+    """Values of channels, and behind them for each of many sisters the medians of the others.
+
+    ``scaled``: (channels, buckets).
+    """
+    return np.vstack([scaled, *(_medians_of_others(scaled[rows]) for rows in many)])
+
+
+def _medians_of_others(values: Float64s) -> Float64s:
+    """Medians of the values of all other rows, by column. ``values``: (rows, columns)."""
+    ordered, columns = np.sort(values, axis=0), np.arange(values.shape[1])
+    known = (~np.isnan(values)).sum(axis=0)
+    medians = np.zeros_like(values)
+    for place in (np.maximum(known - 2, 0) // 2, np.maximum(known - 1, 0) // 2):  # of the others, by size
+        at = ordered[place, columns]
+        medians += np.where(values > at, at, ordered[np.minimum(place + 1, len(values) - 1), columns]) / 2
+    return medians
+
+
+def _normalized(scaled: Float64s) -> Float64s:
+    """Values whose products of rows are robust correlations. ``scaled``: (channels, buckets)."""
+    if not scaled.size:
+        return scaled
+    near = wrapped(np.nan_to_num(scaled))
+    near -= near.mean(axis=1, keepdims=True)
+    near /= np.maximum(np.sqrt(np.square(near).sum(axis=1, keepdims=True)), 1e-12)
+    return near
+
+
+def _running_median(values: Float64s, half: int) -> Float64s:
+    """Medians of so many values before and behind each one: stops and transients that are shorter are gone."""
+    if not half:
+        return values
+    windows = np.sort(sliding_window_view(np.pad(values, half, constant_values=np.nan), 2 * half + 1), axis=1)
+    last = np.maximum((~np.isnan(windows)).sum(axis=1) - 1, 0)
+    rows = np.arange(len(values))
+    medians: Float64s = (windows[rows, last // 2] + windows[rows, (last + 1) // 2]) / 2
+    return medians
+
+
+def _farthest(breaks: list[_Break], pairs: Mapping[_Pair, float], n_channels: int) -> list[_Break]:
+    """Breaks of sisters, without those of channels that are apart together with a partner that is farther.
+
+    As where a machine stops, or has another load than its sisters. Positions from ``n_channels`` on are of medians.
+    """
+    events = list[list[_Break]]()  # the farthest break of each one first
+    for one in sorted(breaks, key=lambda one: (-round(one.score, 6), one.pair)):
+        of_one = [row for row in one.pair if row < n_channels]
+        for event in events:
+            shared = min(one.last, event[0].last) - max(one.first, event[0].first) + 1
+            if 2 * shared > one.last - one.first + 1 and any(
+                (min(row, other), max(row, other)) in pairs
+                for row in of_one
+                for each in event
+                for other in each.pair
+                if other < n_channels
+            ):
+                event.append(one)
+                break
+        else:
+            events.append([one])
+    return [event[0] for event in events]
+
+
+def _partners(broken: _Break, odd: int, values: Float64s, sisters: _Groups) -> list[int]:
+    """Positions of the channels that one of a broken pair is compared with; of many sisters, those that are farthest.
+
+    ``values``: (channels, buckets).
+    """
+    partner = sum(broken.pair) - odd
+    if partner < len(values):
+        return [partner]
+    apart = np.abs(values - values[odd])[:, broken.first : broken.last + 1]
+    others = {row: float(np.nanmedian(apart[row])) for rows in sisters if odd in rows for row in rows if row != odd}
+    return sorted(others, key=lambda row: -others[row])[:_PARTNERS]
 
 
 def _correlation(values: Float64s, pair: _Pair) -> float | None:
@@ -235,10 +347,10 @@ def _of_windows(values: Float64s, width: int) -> Float64s:
     return np.stack([level, np.log(np.maximum(moves, _STILL))])
 
 
-def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, bool, list[_Break]]]:
+def _by_odd_one(breaks: list[_Break], n_channels: int) -> Iterator[tuple[int, bool, list[_Break]]]:
     """Breaks by the channel that most of them have in common, the farthest first; of one pair, by the farther one.
 
-    The bool says whether it clearly is the farther one.
+    The bool says whether it clearly is the farther one. Positions from ``n_channels`` on are of medians.
     """
     rest = list(breaks)
     while rest:
@@ -246,7 +358,7 @@ def _by_odd_one(breaks: list[_Break]) -> Iterator[tuple[int, bool, list[_Break]]
         for one in rest:
             for channel, size in zip(one.pair, one.sizes, strict=True):
                 n, sizes = weights.get(channel, (0, 0.0))
-                weights[channel] = n + 1, sizes + size
+                weights[channel] = (n + 1, sizes + size) if channel < n_channels else (0, 0.0)
         odd = max(weights, key=lambda channel: (*weights[channel], -channel))
         broken = [one for one in rest if odd in one.pair]
         rest = [one for one in rest if odd not in one.pair]

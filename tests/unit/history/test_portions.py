@@ -30,12 +30,19 @@ def request(channels: list[tuple[str, str]], rate: float, by: str = "unit") -> R
         ("unit", 1.0, ["a/boiler/x a/boiler/y", "a/pump/x", "b/boiler/x"]),
         ("unit", 0.5, ["a/boiler/x a/boiler/y", "a/pump/x b/boiler/x"]),
         ("namesake", 1.0, ["a/boiler/x a/boiler/y b/boiler/x", "a/pump/x"]),
+        ("sister", 1.0, ["a/boiler/x a/boiler/y b/boiler/x", "a/pump/x"]),
         ("all", 100.0, ["a/boiler/x a/boiler/y a/pump/x b/boiler/x"]),
     ],
 )
 def test_groups_stay_together(by: str, rate: float, expected: list[str]) -> None:
     found = portions.portions(request(_CHANNELS, rate, by))
     assert [" ".join(name for group in portion for name in group) for portion in found] == expected
+
+
+def test_sisters_stay_together() -> None:
+    channels = [(f"{unit}/x", unit) for unit in ("park/t1", "park/t2", "park/mast", "other/t10")]
+    found = list(portions.portions(request(channels, 1.0, "sister")))
+    assert found == [[["park/mast/x"]], [["park/t1/x", "park/t2/x", "other/t10/x"]]]
 
 
 def test_no_channel_is_one_portion() -> None:

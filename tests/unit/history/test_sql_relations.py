@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,22 @@ from history.sql.kernels.reference import (
     least_limit,
     usual,
 )
-from history.sql.kernels.relations import Relations
+from history.sql.kernels.relations import Relations, _medians_of_others
 from history.sql.kernels.unit_means import UnitMeans
 
-_IDS = np.arange(10, 16, dtype=np.int32)
+_IDS = np.arange(10, 22, dtype=np.int32)
 
 
-def all_rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
-    kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8)
+def all_rows(
+    reference: Float64s, values: Float64s, machines: Sequence[int] = (0,) * 12, sisters: Sequence[int] = range(12)
+) -> list[dict[str, Any]]:
+    numbers = (dict(zip(_IDS.tolist(), some, strict=False)) for some in (machines, sisters))
+    kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8, *numbers)
     return list(kernel.of_unit(UnitMeans(1, _IDS[: reference.shape[1]], reference, values)))
 
 
-def rows(reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
-    return [row for row in all_rows(reference, values) if row["verdict"] is None]
+def rows(reference: Float64s, values: Float64s, *numbers: Sequence[int]) -> list[dict[str, Any]]:
+    return [row for row in all_rows(reference, values, *numbers) if row["verdict"] is None]
 
 
 def verdicts(reference: Float64s, values: Float64s) -> list[int]:
@@ -127,6 +130,60 @@ def test_of_three_sisters_the_one_that_drifts_is_named() -> None:
     assert set(named) == {_IDS[1]}
 
 
+def parks(seed: int, n: int, *, stops: bool = False) -> Float64s:
+    """Two channels each of ``n`` turbines of a park with one wind, and much noise of their own."""
+    random = np.random.default_rng(seed)
+    wind = np.convolve(random.normal(size=1050), np.ones(50) / 5, "valid")[:1000]
+    values = np.repeat(wind + random.normal(0, 0.4, (n, 1000)), 2, axis=0) + random.normal(0, 0.1, (2 * n, 1000))
+    if stops:
+        values[:, 100:105] = values[:2, 800:805] = -5
+    return values.T
+
+
+def of_park(values: Float64s) -> list[dict[str, Any]]:
+    n = values.shape[1] // 2
+    return rows(values[:500], values[500:], np.repeat(np.arange(n), 2).tolist(), [0, 1] * n)
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_a_sister_that_drifts_is_named(n: int) -> None:
+    """It stays within the noise of single means, and both channels of its unit drift: they have one row."""
+    named = []
+    for seed in range(20):
+        values = parks(seed, n)
+        values[500:, 2:4] += np.clip((np.arange(500) - 100) / 100, 0, 1)[:, None]
+        named += of_park(values)
+    of_the_one = [row for row in named if row["channel_id"] in _IDS[2:4]]
+    assert 18 <= len(of_the_one) <= len(named) <= 25
+    assert all(len(row["partners"]) == n - 1 for row in of_the_one if n > 3)
+
+
+def test_two_sisters_are_compared() -> None:
+    values = parks(1, 2)
+    values[500:, 2:4] += np.clip((np.arange(500) - 100) / 100, 0, 1)[:, None]
+    [row] = of_park(values)
+    assert [*row["partners"], row["channel_id"]] in (_IDS[[1, 3]].tolist(), _IDS[[3, 1]].tolist())
+
+
+def test_sisters_in_usual_operation_have_few_rows() -> None:
+    assert sum(bool(of_park(parks(seed, n, stops=seed % 2 == 1))) for seed in range(20) for n in (3, 4)) <= 4
+
+
+def test_sisters_are_compared_by_the_same_name_only() -> None:
+    values = parks(1, 2)[:, [0, 3]]
+    found = all_rows(values[:500], values[500:], [0, 1], [0, 1])
+    assert [row["verdict"] for row in found] == [UNRELATED] * 2
+
+
+def test_medians_of_others_leave_out_one_and_what_is_missing() -> None:
+    values = np.random.default_rng(1).integers(0, 5, (5, 40)).astype(float)
+    values[np.random.default_rng(2).random(values.shape) < 0.5] = np.nan
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning):
+        expected = [np.nanmedian(np.delete(values, row, axis=0), axis=0) for row in range(5)]
+    is_there = ~np.isnan(values)
+    assert np.array_equal(_medians_of_others(values)[is_there], np.array(expected)[is_there], equal_nan=True)
+
+
 def loaded(slope: float, shared: float, drift: float = 0.0) -> list[dict[str, Any]]:
     """Rows of two channels with some shared noise, of which the load moves the second one by another slope."""
     random = np.random.default_rng(1)
@@ -160,7 +217,8 @@ def test_a_relation_that_turns_round_is_broken() -> None:
     random = np.random.default_rng(1)
     load = np.where(np.arange(600) >= 400, 30.0, 0.0)
     values = np.sin(np.arange(600) / 4) + random.normal(0, 0.1, (2, 600))
-    [row] = rows(*np.split((values + np.stack([load, -load])).T, 2))
+    values = (values + np.stack([load, -load])).T
+    [row] = rows(values[:300], values[300:])
     assert row["from_time"] == 2000
 
 

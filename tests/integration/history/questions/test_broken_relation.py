@@ -38,5 +38,11 @@ async def test_sisters_that_drift_apart_and_a_pump_without_flow(recorded: Record
     assert flow["is_odd_one"], "it is apart from both"
     assert oxygen["is_odd_one"], "it drifts, and the other one does not"
     assert flow["score"] > oxygen["score"] > 1
+    for turbine in range(1, 4):
+        drift = 0.01 * (turbine == 2) * _LATE * (_SECONDS - 900)
+        await recorded.samples(f"park/t{turbine}/bearing", _SECONDS, 50 + LOAD + noise(6 + turbine, 0.3) + drift)
+    [bearing] = await recorded.ask("broken_relation", at(600), at(1200), channels=["park/*"])
+    assert bearing["channel"] == "park/t2/bearing"
+    assert set(bearing["partners"]) <= {"park/t1/bearing", "park/t3/bearing"}
     assert await recorded.ask("broken_relation", at(300), at(900)) == []
     assert await recorded.ask("broken_relation", at(0), at(600)) == [], "nothing is before, to learn from"
