@@ -27,7 +27,7 @@ from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.change_places import LEVEL, SLOPE, SPREAD, clear_windows, fitted
 from history.sql.kernels.columns import Columns
-from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING, smoothed
+from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING, is_held, smoothed
 from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
@@ -107,7 +107,7 @@ class Changes:
         floor = np.maximum.reduce([1e-3 * extent, 1e-4 * ranges, _resolution(values) / 2])
         moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
-        held = _is_held(earlier, values)
+        held = np.array([is_held(course) for course in np.hstack([earlier, values])])
         scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
         beyond = [(array > self.least_score) & moves[:, None] for _, _, array in scores]
         for row in np.flatnonzero(np.any([array.any(axis=1) for array in beyond], axis=0)).tolist():
@@ -288,14 +288,6 @@ def _resolution(values: Float64s) -> Float64s:
     steps[steps <= 1e-9 * np.abs(values).max(axis=1, keepdims=True)] = np.inf
     smallest = np.partition(steps, _HABIT, axis=1)[:, _HABIT]
     return np.where(np.isinf(smallest), 0.0, smallest)
-
-
-def _is_held(earlier: Float64s, values: Float64s) -> NDArray[np.bool_]:
-    """Mask of channels that hold their values between changes, as set points do: their noise is none to measure by."""
-    course = np.hstack([earlier, values])
-    changes = np.abs(np.diff(course, axis=1)) > 1e-9 * np.abs(course).max(axis=1, keepdims=True)
-    held: NDArray[np.bool_] = changes.mean(axis=1) < 1 - _TRIM
-    return held
 
 
 def _noise(values: Float64s, *earlier: Float64s) -> tuple[Float64s, Float64s]:

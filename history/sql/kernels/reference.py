@@ -169,14 +169,15 @@ def is_held(values: Float64s) -> bool:
 
     What goes there and back at once is rounded noise.
     """
-    changes = np.flatnonzero(np.diff(values))
+    rounding_error = NO_SPREAD * float(np.abs(values).max(initial=0.0))  # of means
+    changes = np.flatnonzero(np.abs(np.diff(values)) > rounding_error)
     if len(changes) <= _FEW_CHANGES:
         return True
     if 2 * len(changes) > len(values):
         return False
     begins = changes[np.diff(changes, prepend=-2) > 1]
     ends = changes[np.diff(changes, append=len(values) + 1) > 1]
-    is_noise = (ends - begins == 1) & (values[begins] == values[ends + 1])
+    is_noise = (ends - begins == 1) & (np.abs(values[begins] - values[ends + 1]) <= rounding_error)
     return len(begins) <= _FEW_CHANGES and not is_noise.any()
 
 
