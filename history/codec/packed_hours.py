@@ -83,8 +83,10 @@ def copy_stream(hours: PackedHours) -> bytes:
     )
 
 
-def samples_of(rows: Sequence[Row]) -> tuple[Segments, Samples]:
-    """The samples of rows, at least one, of section ``select_samples`` of evidence.sql, or with the same columns."""
+def samples_of(rows: Sequence[Row]) -> Samples:
+    """The samples of rows of section ``select_samples`` of evidence.sql, or with the same columns, in their order."""
+    if not rows:
+        return NO_SAMPLES
     segments = Segments.of_lengths(np.array([row["n"] for row in rows], np.int64))
 
     def column(name: str, kind: Any = np.int64) -> NDArray[Any]:
@@ -103,9 +105,7 @@ def samples_of(rows: Sequence[Row]) -> tuple[Segments, Samples]:
     _fill(bits, rows, "float8s", ">u8", segments)
     status = repeated(column("status") & 0xFFFF_FFFF).astype(np.uint32)
     _fill(status, rows, "statuses", ">u4", segments)
-    return segments, Samples(
-        repeated(column("channel_id", np.int32)), lines.times(segments), bits.view(np.float64), status
-    )
+    return Samples(repeated(column("channel_id", np.int32)), lines.times(segments), bits.view(np.float64), status)
 
 
 def elements(sent: bytes, kind: str) -> NDArray[Any]:
@@ -174,4 +174,4 @@ def _encoded(samples: Samples) -> tuple[PackedHours, bytes]:
 async def select(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> Samples:
     """The packed samples of an hour, by channel and time."""
     rows = await connection.fetch(load("packing")["select_packed"], hour, channels)
-    return samples_of(rows)[1] if rows else NO_SAMPLES
+    return samples_of(rows)

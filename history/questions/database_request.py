@@ -13,12 +13,14 @@ from core.errors import OperationError
 from core.installation import chosen
 from core.paths import State
 from core.patterns import no_match
+from core.timestamps import HOUR_US, microseconds, timestamp
 from history.questions.request import Request, first_read, named_channels
 from history.questions.values import Cast, cast_query, parse_values
 from schema.queries import load
 from schema.question_files import Question
 
-_LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
+_LIVE_RATE = 1.0  # samples a second of a channel, where nothing tells
+_HOURS = 8  # that tell the rate, where no archived day does
 
 
 async def request_of(
@@ -68,7 +70,11 @@ async def prepare(
         )
     archived = await connection.fetch(queries["select_archived_days"], first, until)
     n = max(1, await connection.fetchval(queries["count_channels"]))
-    rate = max((row["samples"] / 86400 / n for row in archived), default=_LIVE_RATE)
+    rate = max((row["samples"] / 86400 / n for row in archived), default=0.0)
+    if not rate:
+        some = [microseconds(first + (until - first) * number / _HOURS) for number in range(_HOURS)]
+        hours = [timestamp(time - time % HOUR_US) for time in some]
+        rate = await connection.fetchval(queries["select_packed_rate"], hours) or _LIVE_RATE
     channels = await connection.fetch(queries["select_portions"], patterns)
     names = [(row["name"], row["unit_path"]) for row in channels]
     return Request(question, values, first, names, rate, installation, bool(archived))

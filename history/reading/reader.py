@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -55,22 +55,17 @@ async def read(
     """Channel → its samples with since <= time < until, by time; channels ascend, those without any are left out."""
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
     bounds = microseconds(since), microseconds(until)
-    packed = _packed([row for row in rows if row["times"] is None])
+    packed, others = [row for row in rows if row["times"] is None], [row for row in rows if row["times"] is not None]
+    all_stored = joined([samples_of(packed), *map(_rows, others)])
+    if packed and others:  # those of a channel stand together, behind its packed ones
+        all_stored = all_stored.part(np.argsort(all_stored.channel, kind="stable"))
     samples_by_channel: dict[int, Samples] = {}
-    for channel, stored in joined(next(packed) if row["times"] is None else _rows(row) for row in rows).by_channel():
+    for channel, stored in all_stored.by_channel():
         samples = _ordered(stored)
         first, last = np.searchsorted(samples.time, bounds).tolist()
         if first < last:
             samples_by_channel[channel] = samples.part(slice(first, last))
     return samples_by_channel
-
-
-def _packed(rows: Sequence[asyncpg.Record]) -> Iterator[Samples]:
-    """The samples of each packed hour."""
-    if rows:
-        segments, samples = samples_of(rows)
-        for i, j in zip(segments.begins.tolist(), segments.ends.tolist(), strict=True):
-            yield samples.part(slice(i, j))
 
 
 def _ordered(samples: Samples) -> Samples:

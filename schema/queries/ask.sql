@@ -50,5 +50,13 @@ ORDER BY a.day;
 -- Name and unit of the plant of the channels $1 (patterns; NULL: all).
 SELECT c.name, c.unit_path FROM plant.channels_like($1::text[]) AS c ORDER BY c.name;
 
+-- name: select_packed_rate
+-- Samples a second of a channel, in the packed hours $1; NULL: there are none.
+SELECT max(h.rate)::float8 AS rate
+FROM (SELECT avg(p.n) / 3600 AS rate
+      FROM plant.samples_packed AS p
+      WHERE p.hour = ANY ($1::timestamptz[])
+      GROUP BY p.hour) AS h;
+
 -- name: count_channels
 SELECT count(*) FROM plant.channels_like(NULL);

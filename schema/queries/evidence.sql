@@ -72,13 +72,20 @@ FROM (SELECT * FROM packed UNION ALL SELECT * FROM raw) AS b
 GROUP BY b.channel_id, b.hour;
 
 -- name: select_channels
--- Ids that have samples with $1 <= time < $2, whether or not they are in plant.channel.
-SELECT DISTINCT p.channel_id
-FROM plant.samples_packed AS p
-WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz
-UNION
-SELECT unnest(plant.channels_between('plant.samples_raw', 'time', $1::timestamptz, $2::timestamptz))
-ORDER BY channel_id;
+-- Ids that have samples with $1 <= time < $2, whether or not they are in plant.channel, and how many (NULL: some are
+-- not packed, and would have to be counted).
+WITH of_table AS (
+    SELECT p.channel_id, sum(p.n)::bigint AS n
+    FROM plant.samples_packed AS p
+    WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz
+    GROUP BY p.channel_id
+    UNION ALL
+    SELECT unnest(plant.channels_between('plant.samples_raw', 'time', $1::timestamptz, $2::timestamptz)), NULL
+)
+SELECT t.channel_id, CASE WHEN count(*) = count(t.n) THEN sum(t.n)::bigint END AS n
+FROM of_table AS t
+GROUP BY t.channel_id
+ORDER BY t.channel_id;
 
 -- name: select_unsealed_days
 -- Days that end at or before $1 and have no seal of installation $2 or of all: those that may hold data, and each one

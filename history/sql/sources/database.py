@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import date, datetime, timedelta
-from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -24,7 +23,7 @@ from history.archive.channel_table import places_of
 from history.archive.meanings import Meanings
 from history.reading.day_samples import DaySamples
 from history.sql.sources.held import HELD_US
-from history.sql.sources.portion import ArchivedDay, Day
+from history.sql.sources.portion import ArchivedDay, Day, unknown_size
 from history.sql.sources.reader import ReaderConnection
 from history.sql.sources.samples import SampleSource
 from history.sql.sources.scan import Hours, Scan
@@ -115,10 +114,12 @@ class DatabaseSamples(SampleSource):
         self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
     ) -> Day:
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
-        stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of_channel))
+        sizes = {row["channel_id"]: unknown_size(hours) if row["n"] is None else row["n"] for row in rows}
+        stored = set(scan.channels(sizes, meanings.of_channel))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
         archived_channels = {number for part in parts for number in (*part.archived, *part.merged)}
-        return Day(hours, parts, frozenset(stored - archived_channels), _dropped(archived))
+        live = {number: sizes[number] for number in stored - archived_channels}
+        return Day(hours, parts, live, _dropped(archived))
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
@@ -127,13 +128,14 @@ class DatabaseSamples(SampleSource):
         for samples, channels in sources:
             if samples is None or not channels:
                 continue
-            portions = samples.portions(sorted(channels), day.hours.hours)
-            for of_channel in chain.from_iterable(
-                samples_by_channel.values() for samples_by_channel in self._reader.iterate(portions)
-            ):
+            for of_channel in self._read(samples, sorted(channels), day.hours.hours).values():
                 first, last = np.searchsorted(of_channel.time, within).tolist()
                 if first < last:
                     yield of_channel.part(slice(first, last))
+
+    def _read(self, samples: DaySamples, channels: Sequence[int], hours: range) -> dict[int, Samples]:
+        """The samples of channels, all at once: days are divided by channels so that they fit into memory."""
+        return self._reader.run(lambda _: samples.read(channels, hours))
 
     def _require_kept(self, dropped: Mapping[date, dict[int, list[int]]]) -> None:
         """Raise OperationError if more was dropped of the days since: it was read neither here nor there, perhaps."""

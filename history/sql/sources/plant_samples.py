@@ -96,7 +96,7 @@ class PlantSamples(SampleSource):
             channels = of_day.channels(table["channel_id"].to_pylist(), meanings.of_channel)
             if places := places_of(table, channels):
                 parts.append(ArchivedDay.of_files(places, frozenset(), files, None, offset))
-        return Day(hours, parts, frozenset(), {})
+        return Day(hours, parts, {}, {})
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         return iter(())

@@ -207,20 +207,20 @@ class Day:
 
     hours: Hours
     parts: list[ArchivedDay]  # one for each installation that archived it
-    live: frozenset[int]  # channels that are only in the database
+    live: Mapping[int, int]  # channels that are only in the database, each with its number of samples, about
     dropped: dict[int, list[int]]  # what retention has dropped
 
     def of_channels(self, channels: frozenset[int]) -> Day:
         """Day of some of the channels."""
         parts = [day.of_channels(channels) for day in self.parts]
-        return Day(self.hours, parts, self.live & channels, self.dropped)
+        live = {number: n for number, n in self.live.items() if number in channels}
+        return Day(self.hours, parts, live, self.dropped)
 
     def sizes(self) -> Counter[int]:
         """Approximate number of samples of each channel."""
-        n = len(self.hours.hours)
-        others = self.live.union(*(day.merged for day in self.parts))
-        sizes = Counter(dict.fromkeys(others, hours_begun(self.hours.day, self.hours.hours) * _PER_HOUR))
+        n, sizes = len(self.hours.hours), Counter(self.live)
         for day in self.parts:
+            sizes.update(dict.fromkeys(day.merged, unknown_size(self.hours)))
             sizes.update({number: 1 + place.samples * n // 24 for number, place in day.archived.items()})
         return sizes
 
@@ -228,6 +228,11 @@ class Day:
         """The samples within bounds (µs) that are read in the archive only."""
         begin, end = self.hours.within
         return (day.stored((max(begin, within[0]), min(end, within[1]))) for day in self.parts if day.archived)
+
+
+def unknown_size(hours: Hours) -> int:
+    """Number of samples that a channel may have in some hours of a day, where nobody has counted them."""
+    return hours_begun(hours.day, hours.hours) * _PER_HOUR
 
 
 def split_days(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:

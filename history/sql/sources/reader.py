@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -57,11 +57,6 @@ class ReaderConnection:
 
         with database_errors():
             return self._wait(alone())
-
-    def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:
-        """The items of an iterator that uses the connection between them only."""
-        while (item := self.run(lambda _: anext(items, None))) is not None:
-            yield item
 
     def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """The rows of a statement."""

@@ -15,6 +15,7 @@ from core.copy_stream import HEADER, TRAILER
 from core.timestamps import POSTGRES_EPOCH_US, timestamp
 from history.codec import row_groups
 from history.codec.packed_hours import COLUMNS, copy_stream, pack, samples_of
+from history.codec.segments import Segments
 from tests.codec_samples import HOUR_US, Hour, bits, hours
 
 _DAY_US = 1_773_014_400_000_000
@@ -53,9 +54,9 @@ def test_samples_come_back_to_the_bit(of_channels: list[Hour]) -> None:
     status = np.array(columns[2], np.uint32)
 
     sent = list(rows(copy_stream(pack(channel, time, value, status.view(np.int32)))))
-    segments, back = samples_of(sent)
+    back = samples_of(sent)
     assert [(row["channel_id"], row["n"]) for row in sent] == list(enumerate(lengths, 1))
-    assert segments.lengths.tolist() == lengths
+    segments = Segments.of_lengths(np.array(lengths))
     for decoded, encoded in zip(
         (back.channel, back.time, back.bits, back.status), (channel, time, value, status), strict=True
     ):

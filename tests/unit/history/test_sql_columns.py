@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from history.codec import row_groups
 from history.codec.row_groups import joined_parts
 from history.sql.sources import portion as sql_portion
-from history.sql.sources.portion import Day, by_channel, split_days
+from history.sql.sources.portion import Day, by_channel, split_days, unknown_size
 from history.sql.sources.scan import Hours
 from tests.unit.history.sql_samples import Sample, columns
 
@@ -40,7 +40,7 @@ def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows:
 @given(st.lists(st.frozensets(st.integers(1, 9)), min_size=3, max_size=3), st.integers(1, 400_000), st.booleans())
 def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in_parts: bool) -> None:
     """Of a channel with too many samples, by days, if it may be so."""
-    days = [Day(Hours(one, range(24)), [], of, {}) for one, of in zip(_DAYS, live, strict=True)]
+    days = [Day(Hours(one, range(24)), [], dict.fromkeys(of, 86_400), {}) for one, of in zip(_DAYS, live, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql_portion, "_AT_A_TIME", limit)
         computed = list(split_days(days, in_parts=in_parts))
@@ -62,6 +62,7 @@ def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in
 def test_hours_to_come_take_no_space() -> None:
     """A day of a hundred channels is read at once before it begins, and in portions when it is over."""
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    to_come, past = (Day(Hours(day, range(24)), [], frozenset(range(100)), {}) for day in (tomorrow, _DAYS[0]))
+    sizes = [unknown_size(Hours(day, range(24))) for day in (tomorrow, _DAYS[0])]
+    to_come, past = (Day(Hours(_DAYS[0], range(24)), [], dict.fromkeys(range(100), size), {}) for size in sizes)
     assert len(list(split_days([to_come], in_parts=False))) == 1
     assert len(list(split_days([past], in_parts=False))) == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -94,10 +94,10 @@ class Opened:
         live = self.live
 
         class Observed(DaySamples):
-            def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
+            async def read(self, channels: Sequence[int], hours: range) -> dict[int, Samples]:
                 if self.files is None and channels:
                     live.append((list(channels), begin(self.day, hours.start), begin(self.day, hours.stop)))
-                return super().portions(channels, hours)
+                return await super().read(channels, hours)
 
         monkeypatch.setattr(DayFiles, "opened", file)
         monkeypatch.setattr("history.sql.sources.database.DaySamples", Observed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,23 @@ async def test_packed_day_is_the_same(plant: Maintained) -> None:
     assert await samples(plant) == expected
     await plant.job()
     assert await samples(plant) == expected
+
+
+async def test_packed_channels_with_few_samples_are_read_together(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not packed may be many samples: a channel at a time."""
+    monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", 100_000)
+    read = Opened(monkeypatch)
+    query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
+    before = await rows_of(plant, query)
+    assert [len(channels) for channels, *_ in read.live] == [1] * len(read.live)
+    n = len(read.live)
+    assert n > 1
+    await plant.site.plant.pack()
+    read.live.clear()
+    assert await rows_of(plant, query) == before
+    assert [len(channels) for channels, *_ in read.live] == [n]
 
 
 @pytest.mark.slow
@@ -95,11 +111,10 @@ async def test_day_that_is_dropped_while_it_is_read_is_an_error(
     main = asyncio.get_running_loop()
 
     class DroppedBefore(DaySamples):
-        async def portions(self, *arguments: Any) -> AsyncIterator[Any]:
+        async def read(self, *arguments: Any) -> Any:
             future = asyncio.run_coroutine_threadsafe(archived_and_dropped(plant), main)
             await asyncio.wrap_future(future)
-            async for found in super().portions(*arguments):
-                yield found
+            return await super().read(*arguments)
 
     monkeypatch.setattr("history.sql.sources.database.DaySamples", DroppedBefore)
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
