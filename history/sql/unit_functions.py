@@ -71,8 +71,9 @@ class UnitFunctions:
     ) -> Any:
         """Broken relations from since on (kernels/relations.py). ``machines``, ``sisters``: those of each channel."""
         ids = [channel["channel_id"] for channel in channels]
-        numbers = (dict(zip(ids, some, strict=True)) for some in (machines, sisters))
-        kernel = Relations(since, step, alarm_every, least_correlation, *numbers)
+        machine_of, sisters_of = (dict(zip(ids, some, strict=True)) for some in (machines, sisters))
+        discrete = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
+        kernel = Relations(since, step, alarm_every, least_correlation, machine_of, sisters_of, discrete)
         return self._by_unit(RELATIONS, kernel, channels, units, before, (since, until), step)
 
     def episodes_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
 from history.sql.kernels.reference import (
+    CODES,
     CONSTANT,
     MIN_POSITIONS,
     NO_SAMPLES,
@@ -77,6 +78,7 @@ class Relations:
     least_correlation: float
     machines: Mapping[int, int]  # by channel: channels of one number are compared, each with each
     sisters: Mapping[int, int]  # by channel: those of one number are one quantity of machines of one kind
+    discrete: Collection[int]  # channels
 
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of RELATIONS of machines of one kind."""
@@ -84,6 +86,9 @@ class Relations:
         verdicts = np.full(len(channels), UNRELATED)
         verdicts[(~np.isnan(reference)).sum(axis=0) < max(MIN_POSITIONS, len(reference) // 2)] = SHORT_REFERENCE
         verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
+        for row in np.flatnonzero(np.isin(channels, list(self.discrete)) & (verdicts == UNRELATED)):
+            if _are_codes(np.concatenate([reference[:, row], values[:, row]])):
+                verdicts[row] = CODES
         usable = np.flatnonzero(verdicts == UNRELATED)
         moves, middle, spread = robust_spread(reference[:, usable])
         verdicts[usable[~moves]] = CONSTANT
@@ -195,6 +200,11 @@ class Relations:
         score, first, last = max(breaks)
         rows = slice(-first, last + 1)
         return is_unlike, _Break(pair, -first, last, score, _sizes(pair, before, after[:, rows], signs))
+
+
+def _are_codes(values: Float64s) -> bool:
+    """Return whether a state holds more than two values, from mean to mean: of two, one is the larger one."""
+    return len(np.unique(values[1:][values[1:] == values[:-1]])) > 2
 
 
 def _positions(numbers: Iterable[int]) -> _Groups:

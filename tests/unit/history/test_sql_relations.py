@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.reference import (
+    CODES,
     CONSTANT,
     DRIFTING,
     JUDGED,
@@ -27,10 +28,14 @@ _IDS = np.arange(10, 22, dtype=np.int32)
 
 
 def all_rows(
-    reference: Float64s, values: Float64s, machines: Sequence[int] = (0,) * 12, sisters: Sequence[int] = range(12)
+    reference: Float64s,
+    values: Float64s,
+    machines: Sequence[int] = (0,) * 12,
+    sisters: Sequence[int] = range(12),
+    discrete: Collection[int] = (),
 ) -> list[dict[str, Any]]:
-    numbers = (dict(zip(_IDS.tolist(), some, strict=False)) for some in (machines, sisters))
-    kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8, *numbers)
+    machine_of, sisters_of = (dict(zip(_IDS.tolist(), some, strict=False)) for some in (machines, sisters))
+    kernel = Relations(1000, 10, 10 * 20 * len(values), 0.8, machine_of, sisters_of, discrete)
     return list(kernel.of_unit(UnitMeans(1, _IDS[: reference.shape[1]], reference, values)))
 
 
@@ -173,6 +178,15 @@ def test_sisters_are_compared_by_the_same_name_only() -> None:
     values = parks(1, 2)[:, [0, 3]]
     found = all_rows(values[:500], values[500:], [0, 1], [0, 1])
     assert [row["verdict"] for row in found] == [UNRELATED] * 2
+
+
+@pytest.mark.parametrize(("codes", "verdict"), [([0, 1, 3], CODES), ([0, 1], JUDGED)])
+def test_a_code_has_no_relation_but_a_state_has(codes: list[int], verdict: int) -> None:
+    """The pitch of a turbine is 70 degrees in calm and 88 in service, which says nothing of another state."""
+    state = np.repeat(np.random.default_rng(1).choice(codes, 50), 12).astype(float)
+    values = np.column_stack([state, 30 * state + np.random.default_rng(2).normal(0, 0.1, 600)])
+    found = all_rows(values[:300], values[300:], discrete=_IDS[:1].tolist())
+    assert found[0]["verdict"] == verdict
 
 
 def test_medians_of_others_leave_out_one_and_what_is_missing() -> None:
