@@ -18,7 +18,7 @@
 --   channels   text[]       names or patterns [NULL: all analog ones]
 --   samples    int          shortest segment, in samples that changed [60]
 --   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
---   lookback   interval     how far before since to look for the original [NULL: 1 h, 300 sampling intervals]
+--   lookback   interval     how far to look back [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 36 h]
 -- Legal: samples 1.., tolerance 0.., lookback 0 s..100 years
 -- Reads from: since - lookback
 -- Judges: analog channels

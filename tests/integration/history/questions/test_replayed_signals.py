@@ -79,3 +79,5 @@ async def test_nearly_equal_and_short_stretches_are_not_reported(recorded: Recor
     # The original lies further back than it may.
     await recorded.samples("old", _SECONDS, played_again(noise(3)))
     assert await recorded.ask("replayed_signals", at(2400), at(_N), channels=["old"], lookback="10 min") == []
+    _, lines = await recorded.answer("replayed_signals", at(2400), at(2400 + 4 * 3600))
+    assert "lookback 1 d 12 h" in lines, "of the day before, as attacks replay it"
