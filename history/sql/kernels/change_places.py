@@ -43,15 +43,16 @@ def clear_windows(candidates: list[tuple[int, int, int, float]]) -> Iterator[tup
 
 def fitted(
     values: Float64s, changes: Iterable[tuple[int, int, int, float]], least_score: float
-) -> Iterator[tuple[int, slice, int, float]]:
-    """Kind, window, bucket and score of changes of one channel, placed by least squares.
+) -> Iterator[tuple[int, slice, int, tuple[int, int, int, float]]]:
+    """Kind, window and bucket of changes of one channel, placed by least squares, and the change.
 
     ``changes``: kind, side, bucket and score. Each window has the better of a step and a kink where it fits best, or
     two steps, there and back, that leave little of what neither explains. Windows end at clearer changes; what is no
     change without those, such as the second of two kinks in place of a step, is none.
     """
     places = list[int]()
-    for clearest, side, bucket, score in sorted(changes, key=lambda change: -round(change[3], 6)):
+    for change in sorted(changes, key=lambda change: -round(change[3], 6)):
+        clearest, side, bucket, score = change
         kind, window, at = clearest, slice(bucket - side, bucket + side), bucket
         if clearest != SPREAD:
             chance = _fits(values[window])[clearest, side - 1] / score**2
@@ -70,10 +71,10 @@ def fitted(
             if rest < _REST * (_squares(values[window]) - fits[kind, place]):
                 away, back = window.start + away, window.start + back
                 places.append(away)
-                yield LEVEL, slice(window.start, back), away, score
+                yield LEVEL, slice(window.start, back), away, change
                 kind, window, at = LEVEL, slice(away, window.stop), back
         places.append(at)
-        yield kind, window, at, score
+        yield kind, window, at, change
 
 
 def _there_and_back(values: Float64s, place: int) -> tuple[int, int, float]:

@@ -109,16 +109,24 @@ class Changes:
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
         held = np.array([is_held(course) for course in np.hstack([earlier, values])])
         scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
-        beyond = [(array > self.least_score) & moves[:, None] for _, _, array in scores]
-        for row in np.flatnonzero(np.any([array.any(axis=1) for array in beyond], axis=0)).tolist():
+        unusual = np.any([shares * array.max(axis=1) > self.least_score for _, _, array, shares in scores], axis=0)
+        for row in np.flatnonzero(unusual & moves).tolist():
+            # Usual changes have their places, too: else what is between two of them would be a change.
             candidates = [
                 (kind, side, bucket, float(array[row, bucket]))
-                for (kind, side, array), far in zip(scores, beyond, strict=True)
-                for bucket in np.flatnonzero(far[row]).tolist()
+                for kind, side, array, _ in scores
+                for bucket in np.flatnonzero(array[row] > self.least_score).tolist()
             ]
             scaled = (values[row : row + 1] - middle[row]) / floor[row]
             [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
-            for kind, window, at, score in fitted(smooth, clear_windows(candidates), self.least_score):
+            for kind, window, at, change in fitted(smooth, clear_windows(candidates), self.least_score):
+                score = max(
+                    float(shares[row] * array[row, change[2]])
+                    for of, side, array, shares in scores
+                    if of == change[0] and side <= change[1]
+                )
+                if score <= self.least_score:
+                    continue
                 scored = rough if kind == SPREAD else values[row]
                 before, after = (
                     self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
@@ -142,10 +150,13 @@ def _verdict(n: int, begin: int, end: int) -> int:
     return MOSTLY_MISSING if 2 * n < end - begin else JUDGED
 
 
-def _scores(values: Float64s, earlier: Float64s, held: NDArray[np.bool_]) -> Iterator[tuple[int, int, Float64s]]:
-    """Kind, bandwidth (buckets on each side), and the score at each bucket, (channels, buckets); at the ends 0.
+def _scores(
+    values: Float64s, earlier: Float64s, held: NDArray[np.bool_]
+) -> Iterator[tuple[int, int, Float64s, Float64s]]:
+    """Kind, bandwidth (buckets on each side), and how far each bucket is from what comes by chance; at the ends 0.
 
-    ``values``, ``earlier``: (channels, buckets), in floors of noise. ``held``: mask of channels.
+    And the share of that which is the score, as the rest is usual. ``values``, ``earlier``: (channels, buckets), in
+    floors of noise. ``held``: mask of channels.
     """
     n = values.shape[1]
     sums = _Sums.of(values)
@@ -165,11 +176,11 @@ def _scores(values: Float64s, earlier: Float64s, held: NDArray[np.bool_]) -> Ite
         if side == sides[0]:
             scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
         uneven = scatter
-        if reference is not None:
-            chance, uneven = map(np.maximum, (chance, uneven), _usual(reference, side, n, held))
+        usual = (chance, uneven) if reference is None else _usual(reference, side, n, held)
+        shares, share = (by / np.maximum(by, of) for by, of in zip((chance, uneven), usual, strict=True))
         for kind, size in zip((LEVEL, SLOPE), moves / louder, strict=True):
-            yield kind, side, _placed(size / chance[:, None], n)
-        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n)
+            yield kind, side, _placed(size / chance[:, None], n), shares
+        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n), share
 
 
 def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tuple[Float64s, Float64s]:
@@ -183,17 +194,18 @@ def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tupl
         return np.zeros(channels), np.zeros(channels)
     moves, louder, spread = _sizes(reference, side)
     moved, scattered = (
-        np.maximum(_of_parts(sizes, n), _repeated(sizes, wide, held)) / _USUAL_SCORE
+        np.maximum(_of_parts(sizes, end // n), _repeated(sizes, wide, held)) / _USUAL_SCORE
         for sizes, wide in ((moves.max(axis=0) / louder, side), (spread, 2 * side))
     )
     return moved, scattered
 
 
-def _of_parts(sizes: Float64s, n: int) -> Float64s:
-    """Size that the largest ones of three of four parts of ``n`` buckets exceed."""
-    parts = max(sizes.shape[1] // n, 1)
+def _of_parts(sizes: Float64s, parts: int) -> Float64s:
+    """Size that three of four parts have, of two or three each; 0: there is one only, which may have it once."""
+    if parts < 2:
+        return np.zeros(len(sizes))
     whole = sizes[:, : sizes.shape[1] // parts * parts].reshape(len(sizes), parts, -1)
-    largest: Float64s = np.quantile(whole.max(axis=2), _RARER_THAN, axis=1)
+    largest: Float64s = np.sort(whole.max(axis=2), axis=1)[:, int(_RARER_THAN * parts)]
     return largest
 
 
@@ -304,10 +316,15 @@ def _noise(values: Float64s, *earlier: Float64s) -> tuple[Float64s, Float64s]:
 
 
 def _differences(values: Float64s, lag: int) -> Float64s:
-    """Differences of values that are so many buckets apart, without the trend around them."""
+    """Differences of values that are so many buckets apart, without the trend on the side that has less of it.
+
+    A step is on one side only.
+    """
     n, far = values.shape[1], max(values.shape[1] // 16, _MIN_SIDE)
-    trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
-    differences: Float64s = values[:, far + lag : n - far + lag] - values[:, far : n - far] - lag * trend
+    rises = values[:, far:] - values[:, :-far]
+    before, after = rises[:, : n - 2 * far - lag], rises[:, far + lag :]
+    trend = np.where(np.abs(before) < np.abs(after), before, after) / far
+    differences: Float64s = values[:, far + lag : n - far] - values[:, far : n - far - lag] - lag * trend
     return differences
 
 

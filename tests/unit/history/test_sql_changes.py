@@ -267,6 +267,27 @@ def test_changes_that_a_reference_has_more_than_four_times_are_usual(often: int)
     assert len(found) <= 4 if often == 6 else len(found) >= 38
 
 
+def test_change_that_a_reference_as_long_as_the_interval_has_once_is_no_habit() -> None:
+    """A service stop hides no step of ten spreads, whose score is one of spreads."""
+    service = 900 * ((_PLACES >= 100) & (_PLACES < 130))
+    step = noise(71, 40) + 10 * ((_PLACES >= AT) & (_PLACES < AT + 60))
+    rows, hidden = changes(step, 5.5, noise(70, 40) + service)
+    assert len({channel for channel, at, _ in rows if abs(at - AT) <= 1}) >= 36
+    _, computed = changes(step, 5.5, noise(70, 40))
+    assert np.median(hidden["score"]) > 0.7 * np.median(computed["score"])
+
+
+@pytest.mark.parametrize("short", [20, 35, 80])
+def test_usual_starts_and_stops_are_none_however_far_apart(short: int) -> None:
+    """Nor is what is between them, nor the noise of what runs, which stands without any."""
+    places = np.arange(6 * _N)
+    runs = np.any([(places >= at) & (places < at + 60) for at in 40 + 190 * np.arange(9)], axis=0)
+    stops = np.isin(_PLACES, np.arange(120, 120 + short))
+    of_reference, of_interval = (np.hstack([noise(seed, 40) for seed in seeds]) for seeds in (range(80, 86), [86]))
+    rows, _ = changes((40 + 0.2 * of_interval) * ~stops, 5.5, (40 + 0.2 * of_reference) * ~runs)
+    assert rows == []
+
+
 @settings(deadline=None)
 @given(
     st.integers(0, 1000),
