@@ -6,8 +6,8 @@
 --   slow    means of "long" compared with those before them: drift, another operating point
 -- An excursion is farther than they deviate by chance: the limit is set by the largest deviations in the reference
 -- (as for first_mover); what a change before the interval leaves in the means is none. Where the reference is too short
--- for "long", slow means are as long as it allows, or none. Where rounding hides the noise, two of its steps are usual
--- for a sample, and one for a mean; how values are rounded that the reference only held is learned from the interval.
+-- for "long", slow means are as long as it allows, or none. Of rounded values, two steps are usual for a sample, and
+-- one for a mean; how values are rounded that the reference only held is learned from the interval.
 -- Means are whole: what is left of the interval behind the last one is only looked at sample by sample.
 -- What was first outside comes first. The peak is the largest excursion, of means in the direction of the first one: a
 -- return from a fault is another excursion. Of equal peaks, the first one is shown. times_limit says how far the peak

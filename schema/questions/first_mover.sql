@@ -8,13 +8,13 @@
 -- single outlier is no move, nor is what a change before the interval leaves in the means. A channel has another row
 -- where it moves again later, at least three times as many limits.
 --
--- usual is the mean just before the move, going on with the trend of the reference; moved_to is the mean from the move
--- on, of as many steps as it was seen in, or as are left. Of a counter moved_to is its value, and usual what it would
--- have been, had it kept its rate.
+-- moved_to is the mean from the move on, of as many steps as it was seen in, or as are left; usual is that of as many
+-- (16 at least) just before it, going on with the trend of the reference. Of a counter moved_to is its value, and usual
+-- what it would have been, had it kept its rate.
 --
 -- moved_at is the time of a sample; place is its order: 1 is the first. times_limit says how far it went, in limits,
 -- never negative (direction has the sign): 1 is the limit; it is NULL where the channel was constant before, as nothing
--- can be measured by that, and where a state is new, but no farther than others.
+-- can be measured by that, and of a state, as its codes have no scale.
 --
 -- Parameters
 --   since         timestamptz  start of the search, shortly before the upset

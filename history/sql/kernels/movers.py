@@ -50,7 +50,7 @@ MOVES = pa.struct(
         ("time", TIME),  # of the first sample
         ("usual", pa.float64()),  # the mean before it, going on with the trend of the reference
         ("value", pa.float64()),  # the mean from it on; of a counter the value, and what it would have been is usual
-        ("times", pa.float64()),  # of the limit, at most; NaN: the channel did not deviate at all before
+        ("times", pa.float64()),  # of the limit, at most; NaN: it did not deviate at all before, or is a state
     ]
 )
 _TESTS = 3  # independent ones that make as many false alarms as single values and means of all widths together
@@ -131,20 +131,18 @@ class Movers:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         new = self._new_state(samples) if scales and channel in self.states else None
-        times_of_new = np.nan
         for move in (_with_ramp(move, course, first) for move in _moves(scales, first)):
             # A bucket without samples has the value before it: another one comes with the next sample.
             at = int(samples.time[min(int(np.searchsorted(samples.time, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
             shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
-            times = move.times if np.isfinite(move.times) else np.nan
-            if new is not None and abs(at - samples.time[new]) <= self.grid.step:
-                times_of_new = times
-            else:
+            # Codes of states have no scale.
+            times = move.times if np.isfinite(move.times) and channel not in self.states else np.nan
+            if new is None or abs(at - samples.time[new]) > self.grid.step:
                 yield channel, 0, at, move.usual + shift, move.value + shift, times
         if new is not None:
             before, state = samples.value[new - 1 : new + 1].tolist()
-            yield channel, 0, int(samples.time[new]), before, state, times_of_new
+            yield channel, 0, int(samples.time[new]), before, state, np.nan
 
     def _new_state(self, samples: Samples) -> int | None:
         """The first sample from since on with a value that a channel never had in the reference, or held into it."""
@@ -203,9 +201,10 @@ class _Scale(NamedTuple):
         at = place(self.size, begin, width)
         if at + width >= len(course):
             at = last_place(course, at, width, self.middle)
-        before = float(course[at - values_before(width) : at].mean())
+        n = max(width, values_before(1))  # a start a while ago is in the means that are compared
+        before, trend = float(course[at - n : at].mean()), self.middle * (width + n) / reach(width)
         value = float(course[at : at + width].mean())
-        return _Move(at, before + self.middle, value, self.times(begin, begin + 3 * width))
+        return _Move(at, before + trend, value, self.times(begin, begin + 3 * width))
 
 
 def _moves(scales: Sequence[_Scale], first: int) -> Iterator[_Move]:

@@ -36,7 +36,6 @@ _REACHES = 15  # a reference is at least so many times as long as what one compa
 _MAX_FAULTS = 4  # of a reference: what happens more often is usual
 _FEW_CHANGES = 4 * _MAX_FAULTS  # there and back, each of them within a mean or at its edge
 _OFF_GRID = 0.05  # of a step of rounded values
-_NO_EQUALS = 0.05  # share of values that equal the one before, where only changes are reported
 _STATES = 2.5  # steps between the values of what may be a state
 _MAX_FAULTY_SHARE = 0.5  # of the blocks of a reference
 _LASTING = 16  # values: in the mean of fewer, a single outlier is no fault, but may be usual
@@ -81,19 +80,19 @@ def smallest(mean: float, span: float | None) -> float:
 
 
 def rounding(values: Float64s) -> float:
-    """Step to which the values of samples are rounded where that hides their noise, a bit more; 0: it does not.
+    """Step to which the values of samples are rounded, a bit more; 0: they are not, or are states.
 
-    Most of them equal the one before, or where only changes are reported none does; most changes are of one step.
+    Most changes of what is rounded are of one step, or it has many values.
     """
     changes = np.abs(np.diff(values))
-    equal = 1 - np.count_nonzero(changes) / max(len(changes), 1)
     changes = changes[changes > 0]
-    if len(changes) <= _FEW_CHANGES or _NO_EQUALS < equal < 1 / 2:
+    if len(changes) <= _FEW_CHANGES:
         return 0.0
     step = float(changes.min())
-    off_grid = np.abs(changes / step - np.round(changes / step)).max()
-    is_rounded = off_grid < _OFF_GRID and np.median(changes) < 1.5 * step and np.ptp(values) > _STATES * step
-    return step * (1 + _OFF_GRID) if is_rounded else 0.0
+    if np.abs(changes / step - np.round(changes / step)).max() >= _OFF_GRID:
+        return 0.0
+    is_noisy = np.median(changes) < 1.5 * step and np.ptp(values) > _STATES * step
+    return step * (1 + _OFF_GRID) if is_noisy or len(np.unique(values)) > _FEW_CHANGES else 0.0
 
 
 def smoothed(values: Float64s) -> Float64s:
@@ -167,18 +166,19 @@ def settled(size: Float64s, far: NDArray[np.bool_], width: int, first: int) -> i
 def is_held(values: Float64s) -> bool:
     """Return whether a channel holds its values in a reference for most of the time, as a set point does.
 
-    What goes there and back at once is rounded noise.
+    Or as the current of a pump that stands, but for a few runs. What goes there and back at once is rounded noise.
     """
     rounding_error = NO_SPREAD * float(np.abs(values).max(initial=0.0))  # of means
     changes = np.flatnonzero(np.abs(np.diff(values)) > rounding_error)
     if len(changes) <= _FEW_CHANGES:
         return True
-    if 2 * len(changes) > len(values):
+    lengths = np.diff(changes, prepend=-1, append=len(values) - 1)  # of runs of equal values
+    rests = lengths > values_before(1)
+    if 2 * lengths[rests].sum() <= len(values) or rests[:-1].sum() > _FEW_CHANGES:
         return False
-    begins = changes[np.diff(changes, prepend=-2) > 1]
-    ends = changes[np.diff(changes, append=len(values) + 1) > 1]
-    is_noise = (ends - begins == 1) & (np.abs(values[begins] - values[ends + 1]) <= rounding_error)
-    return len(begins) <= _FEW_CHANGES and not is_noise.any()
+    apart = np.abs(values[changes[:-1]] - values[changes[1:] + 1])
+    back = (lengths[1:-1] == 1) & (apart <= rounding_error)
+    return not (back & (rests[:-2] | rests[2:])).any()
 
 
 def usual(reference: Float64s, positions: float, width: int | None = None, *, held: bool = False) -> Usual:

@@ -112,13 +112,15 @@ def test_faults_in_the_reference_are_left_out_and_said() -> None:
     assert abs(min(time for _, scale, time, *_ in rows if scale == 2) - 3900) <= 6
 
 
-@pytest.mark.parametrize("changes_only", [False, True])
-def test_spike_of_two_steps_of_rounding_is_none(changes_only: bool) -> None:
+@pytest.mark.parametrize("course", ["toggles", "changes only", "swings"])
+def test_spike_of_two_steps_of_rounding_is_none(course: str) -> None:
     """Where one is usual; of three it is one."""
     random, spiked = np.random.default_rng(1), list[Float64s]()
-    values = np.cumsum(random.normal(0, 0.1, _UNTIL)) + random.normal(0, 0.2, _UNTIL)
-    if changes_only:
-        values = np.cumsum(random.choice([-1.0, 1.0], _UNTIL))
+    values = {
+        "toggles": np.cumsum(random.normal(0, 0.1, _UNTIL)) + random.normal(0, 0.2, _UNTIL),
+        "changes only": np.cumsum(random.choice([-1.0, 1.0], _UNTIL)),
+        "swings": 30 * np.sin(_AT / 9),
+    }[course]
     for steps in (2, 3):
         spiked.append(np.round(values))
         spiked[-1][4000] = max(spiked[-1][[3999, 4001]]) + steps
