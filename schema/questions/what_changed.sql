@@ -6,9 +6,9 @@
 -- shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
 -- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
 -- in one interval comes last, with a note. One that was constant before, such as a set point, comes first, without a
--- score: no chance explains its change, and there is no spread to measure it by. A line below the answer says which
--- channels drift all through the earlier interval, as by a daily swing, or have three or four cycles in it: a longer
--- one has more of them.
+-- score: no chance explains its change, and there is no spread to measure it by. A state that was constant has a new
+-- state then. A line below the answer says which channels drift all through the earlier interval, as by a daily swing,
+-- or have three or four cycles in it: a longer one has more of them.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on
@@ -77,8 +77,8 @@ spreads AS MATERIALIZED (
           HAVING count(*) > 0) AS a
 ),
 compared AS MATERIALIZED (
-    SELECT sel.channel_id, sel.name, sel.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b,
-           a.spread AS spread_a, b.mean_limit, b.spread_limit, b.verdict,
+    SELECT sel.channel_id, sel.name, sel.kind, sel.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a,
+           b.spread AS spread_b, a.spread AS spread_a, b.mean_limit, b.spread_limit, b.verdict,
            -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE sel.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(sel.span, abs(b.mean)) * 1e-4 END, 1e-12)
                AS floor
@@ -105,6 +105,7 @@ judged AS (
                      WHEN g.channel_id IS NOT NULL AND m.mean_a IS NULL THEN 'no samples: gap'
                      WHEN m.mean_b IS NULL THEN 'appeared'
                      WHEN m.mean_a IS NULL THEN CASE WHEN m.ends < until THEN 'retired' ELSE 'fell silent' END
+                     WHEN m.kind = 'discrete' AND m.spread_b < 1e-9 THEN 'new state'
                      WHEN m.shift >= abs(m.widening) THEN CASE WHEN m.mean_a > m.mean_b THEN 'higher' ELSE 'lower' END
                      WHEN m.widening > 0 THEN 'wider spread'
                      ELSE 'narrower spread' END AS change,

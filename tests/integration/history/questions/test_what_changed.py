@@ -52,6 +52,20 @@ async def test_channel_that_was_constant_before_has_no_score_and_comes_first(rec
     assert [(r["channel"], r["score"] is None) for r in rows] == [("constant", True), ("noisy", False)]
 
 
+async def test_state_that_was_constant_before_has_a_new_one(recorded: Recording) -> None:
+    """Its codes have neither a level nor a spread."""
+    await recorded.channel("mode", "discrete")
+    await recorded.samples("mode", [0, 700, 760], [1, 4, 1])
+    await recorded.channel("toggling", "discrete")
+    await recorded.samples("toggling", range(0, 1200, 10), [n // 2 % 2 * (1 + 4 * (n >= 60)) for n in range(120)])
+    rows = await recorded.ask("what_changed", at(600), at(1200))
+    assert [(r["channel"], r["change"], r["score"] is None) for r in rows] == [
+        ("mode", "new state", True),
+        ("toggling", rows[1]["change"], False),
+    ]
+    assert rows[1]["change"] != "new state"
+
+
 async def test_changes_count_as_rarely_as_is_asked(recorded: Recording) -> None:
     random, seconds = np.random.default_rng(1), np.arange(0.0, 1200.0)
     for number in range(20):
