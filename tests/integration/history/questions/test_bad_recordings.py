@@ -96,6 +96,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
     "young": {
         "change_points": "2 channels judged by the interval alone, too few samples in the reference: young/a, young/b",
         "stuck_sensors": "2 channels judged though most of their reference has no samples: young/a, young/b",
+        "oscillation": "2 channels judged",
         None: _SHORT.format("young"),
     },
     "gaps": {
@@ -106,6 +107,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "what_changed": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "excursions": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "stuck_sensors": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
+        "oscillation": "2 channels judged",
         None: _SHORT.format("gaps"),
     },
     "faulty": {
@@ -120,6 +122,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "stuck_sensors": "2 channels judged",
         "excursions": "2 channels judged though most of their reference has no samples: faulty/a, faulty/b",
         "first_mover": "2 channels judged though most of their reference has no samples: faulty/a, faulty/b",
+        "oscillation": "2 channels judged",
         None: "1 channel judged without large changes in their reference, which may be faults or usual: faulty/a",
     },
 }
