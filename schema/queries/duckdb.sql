@@ -295,13 +295,18 @@ CREATE TEMP TABLE days_before AS SELECT 0 AS day, channel, occurrence FROM porti
 
 -- name: create_habits
 -- Rows of the answer whose like came on two of the days before: within a quarter of an hour, as far, and no longer. The
--- limit of what is usual is a fifth above what a reference has, too. Each row is looked for in three quarters.
+-- limit of what is usual is a fifth above what a reference has, too. Each row is looked for in three quarters. Of a
+-- channel with more than a thousand rows each would have a like by chance, and be compared with thousands.
+CREATE TEMP VIEW comparable AS
+SELECT r.rowid AS number, r.channel, r.occurrence
+FROM portion_rows AS r
+WHERE r.occurrence IS NOT NULL
+QUALIFY count(*) OVER (PARTITION BY r.channel) <= 1000;
+
 CREATE TEMP VIEW habits AS
 WITH
 compared AS (
-    SELECT r.rowid AS number, r.channel, unnest(r.occurrence), r.occurrence.begins // 900000000 AS quarter
-    FROM portion_rows AS r
-    WHERE r.occurrence IS NOT NULL
+    SELECT r.number, r.channel, unnest(r.occurrence), r.occurrence.begins // 900000000 AS quarter FROM comparable AS r
 ),
 earlier AS (
     SELECT b.day, b.channel, b.kind, b.size, b.begins + b.day * 86400000000 AS begins,
@@ -320,8 +325,8 @@ HAVING count(DISTINCT e.day) >= 2;
 
 -- name: select_channels_without_habit
 SELECT DISTINCT r.channel
-FROM portion_rows AS r
-WHERE r.occurrence IS NOT NULL AND r.rowid NOT IN (SELECT h.number FROM habits AS h);
+FROM comparable AS r
+WHERE r.number NOT IN (SELECT h.number FROM habits AS h);
 
 -- name: select_judged
 -- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.

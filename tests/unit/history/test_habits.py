@@ -114,6 +114,11 @@ def test_like_is_at_the_same_time_as_far_and_no_shorter(before: Any, expected: b
     assert habits([("fan", ("move", 0, 0, 10.0))], before) == [expected]
 
 
+@pytest.mark.parametrize(("n", "expected"), [(1000, True), (1001, False)])
+def test_a_flood_of_rows_is_no_habit(n: int, expected: bool) -> None:
+    assert set(habits([("fan", ("jump", 0, 0, 10.0))] * n, earlier("jump"))) == {expected}
+
+
 def test_what_has_no_size_is_no_habit() -> None:
     assert habits([("fan", ("move", 0, 0, None))], earlier()) == [False]
 
