@@ -49,6 +49,7 @@ _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
 _HABIT = 4  # changes of a channel in the interval: where it has more, they are what it usually does
 _RARER_THAN = 0.25  # of the parts of a reference: as many have no larger change than is usual
 _USUAL_SCORE = 4.6  # of a change that is as large as is usual: 5.5 is 1.2 times that
+_ALIKE = 2.0  # times: how far changes of one kind differ in size, at most
 _MEDIAN = 0.6745  # of |z|
 _FAR_LAG = 4  # buckets
 _AUTOCORRELATIONS = np.linspace(0, 0.97, 98)  # more is not told from changes
@@ -109,7 +110,7 @@ class Changes:
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
         held = np.array([is_held(course) for course in np.hstack([earlier, values])])
         scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
-        unusual = np.any([shares * array.max(axis=1) > self.least_score for _, _, array, shares in scores], axis=0)
+        unusual = np.any([score.max(axis=1) > self.least_score for _, _, _, score in scores], axis=0)
         for row in np.flatnonzero(unusual & moves).tolist():
             # Usual changes have their places, too: else what is between two of them would be a change.
             candidates = [
@@ -121,8 +122,8 @@ class Changes:
             [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
             for kind, window, at, change in fitted(smooth, clear_windows(candidates), self.least_score):
                 score = max(
-                    float(shares[row] * array[row, change[2]])
-                    for of, side, array, shares in scores
+                    float(array[row, change[2]])
+                    for of, side, _, array in scores
                     if of == change[0] and side <= change[1]
                 )
                 if score <= self.least_score:
@@ -155,8 +156,8 @@ def _scores(
 ) -> Iterator[tuple[int, int, Float64s, Float64s]]:
     """Kind, bandwidth (buckets on each side), and how far each bucket is from what comes by chance; at the ends 0.
 
-    And the share of that which is the score, as the rest is usual. ``values``, ``earlier``: (channels, buckets), in
-    floors of noise. ``held``: mask of channels.
+    And the score, for which what is usual counts as well. ``values``, ``earlier``: (channels, buckets), in floors of
+    noise. ``held``: mask of channels.
     """
     n = values.shape[1]
     sums = _Sums.of(values)
@@ -176,34 +177,50 @@ def _scores(
         if side == sides[0]:
             scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
         uneven = scatter
-        usual = (chance, uneven) if reference is None else _usual(reference, side, n, held)
-        shares, share = (by / np.maximum(by, of) for by, of in zip((chance, uneven), usual, strict=True))
+        moved, scattered = (_NOTHING, _NOTHING) if reference is None else _usual(reference, side, n, held)
         for kind, size in zip((LEVEL, SLOPE), moves / louder, strict=True):
-            yield kind, side, _placed(size / chance[:, None], n), shares
-        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n), share
+            yield kind, side, _placed(size / chance[:, None], n), _placed(moved.scores(size, chance), n)
+        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n), _placed(scattered.scores(spread, uneven), n)
 
 
-def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tuple[Float64s, Float64s]:
-    """Divisors of the sizes of moves and of changes of the spread, as such are usual; 0: it is not known.
+class _Usual(NamedTuple):
+    """Sizes of changes that a reference has, of channels; 0: none is known."""
 
-    A reference has parts as long as the interval (``n``). Usual is what three of four have, what it has more often than
-    a few times there and back, and each change of what is ``held``.
+    often: Float64s
+    once: Float64s
+
+    def scores(self, sizes: Float64s, chance: Float64s) -> Float64s:
+        """Scores of sizes, (channels, positions). What came once says nothing of a change half as large."""
+        least = np.maximum(chance, self.often / _USUAL_SCORE)[:, None]
+        alike = _ALIKE * sizes > self.once[:, None]
+        scores: Float64s = sizes / np.where(alike, np.maximum(least, self.once[:, None] / _USUAL_SCORE), least)
+        return scores
+
+
+_NOTHING = _Usual(np.zeros(1), np.zeros(1))
+
+
+def _usual(reference: _Sums, side: int, n: int, held: NDArray[np.bool_]) -> tuple[_Usual, _Usual]:
+    """Usual sizes of moves, and of changes of the spread.
+
+    A reference has parts as long as the interval (``n``). Usual is what three of four have, of two or three each, what
+    it has more often than a few times there and back, and each change of what is ``held``. The largest change of one
+    part came once.
     """
-    channels, end = reference.total.shape
+    end = reference.total.shape[1]
     if end <= 4 * side:
-        return np.zeros(channels), np.zeros(channels)
+        return _NOTHING, _NOTHING
     moves, louder, spread = _sizes(reference, side)
     moved, scattered = (
-        np.maximum(_of_parts(sizes, end // n), _repeated(sizes, wide, held)) / _USUAL_SCORE
+        _Usual(np.maximum(of_parts * (end >= 2 * n), _repeated(sizes, wide, held)), of_parts * (end < 2 * n))
         for sizes, wide in ((moves.max(axis=0) / louder, side), (spread, 2 * side))
+        for of_parts in [_of_parts(sizes, max(end // n, 1))]
     )
     return moved, scattered
 
 
 def _of_parts(sizes: Float64s, parts: int) -> Float64s:
-    """Size that three of four parts have, of two or three each; 0: there is one only, which may have it once."""
-    if parts < 2:
-        return np.zeros(len(sizes))
+    """Size that three of four parts have, of fewer each."""
     whole = sizes[:, : sizes.shape[1] // parts * parts].reshape(len(sizes), parts, -1)
     largest: Float64s = np.sort(whole.max(axis=2), axis=1)[:, int(_RARER_THAN * parts)]
     return largest
