@@ -12,8 +12,9 @@
 -- pump whose speed goes up and the flow does not. Where both are beyond what the reference has, as after a stop or a
 -- change of load, no slope is known: it breaks nothing as long as they go the same way by one. Where both stood still
 -- in the reference, no relation is known: a pump that always ran has none with its flow. Codes of more than two states
--- have none, either: their numbers are names. A line below the answer says which channels drift all through the
--- reference, as by a daily swing, or have three or four cycles in it: choose a longer one.
+-- have none, either: their numbers are names. Nor have slow channels that merely drift at a time: a correlation has to
+-- be beyond chance, in view of how few independent values they have in the reference. A line below the answer says
+-- which channels drift all through it, as by a daily swing, or have three or four cycles in it: choose a longer one.
 --
 -- channel is the one that most broken pairs have in common; of a single pair, the one that is farther from the others
 -- that it moves with, or if both have none, that is unlike itself: it stands still or goes off while the other one does

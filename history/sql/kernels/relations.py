@@ -46,8 +46,10 @@ RELATIONS = pa.struct(
     ]
 )
 _Pair: TypeAlias = tuple[int, int]  # positions of channels
+_SURE = 3.0  # standard deviations of Fisher's z that a correlation is from 0, at least
 _Groups: TypeAlias = list[list[int]]  # positions of channels that belong together
 _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
+_LAGS = 4  # parts of a reference: autocorrelations of longer lags are too uncertain
 _PARTNERS = 5  # of a channel: those that it moves with most
 _ROWS = 500  # of a matrix of correlations that are in memory at a time
 _STILL = 1e-3  # spreads: what moves less from mean to mean stands still
@@ -102,7 +104,7 @@ class Relations:
         for rows in _positions(self.machines[channel] for channel in ids):
             pairs |= {(rows[i], rows[j]): r for (i, j), r in self._nearest(near[rows]).items()}
         of_sisters = self._of_sisters(near, sisters, len(ids))
-        pairs |= of_sisters
+        pairs = _beyond_chance(pairs | of_sisters, near)
         signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
         for (i, j), correlation in pairs.items():
             signs[i][j] = signs[j][i] = float(np.sign(correlation))
@@ -200,6 +202,23 @@ class Relations:
         score, first, last = max(breaks)
         rows = slice(-first, last + 1)
         return is_unlike, _Break(pair, -first, last, score, _sizes(pair, before, after[:, rows], signs))
+
+
+def _beyond_chance(pairs: Mapping[_Pair, float], near: Float64s) -> dict[_Pair, float]:
+    """Pairs whose correlation is none of two slow channels that merely drift at a time, as in half of a daily swing.
+
+    So many independent values as have the same chance correlations (Bartlett, 1935). ``near``: of _normalized.
+    """
+    n = near.shape[-1]
+    spectra = np.abs(np.fft.rfft(near, 2 * n)) ** 2 if pairs else near
+    slow = np.fft.irfft(spectra)[:, 1 : n // _LAGS] if pairs else near  # autocorrelations
+    sure = dict[_Pair, float]()
+    for (i, j), correlation in pairs.items():
+        independent = n / max(1 + 2 * float(slow[i] @ slow[j]), 1.0)
+        size = np.arctanh(min(abs(correlation), 1 - 1e-9)) * np.sqrt(max(independent - 3, 0))
+        if size >= _SURE:
+            sure[i, j] = correlation
+    return sure
 
 
 def _are_codes(values: Float64s) -> bool:

@@ -189,6 +189,17 @@ def test_a_code_has_no_relation_but_a_state_has(codes: list[int], verdict: int) 
     assert found[0]["verdict"] == verdict
 
 
+def test_slow_channels_that_drift_at_a_time_are_no_pair() -> None:
+    """Of two swings that are longer than the reference, most correlate by 0.8 and more, whatever their phases are."""
+    random, pairs = np.random.default_rng(1), 0
+    for _ in range(40):
+        swings = np.sin(np.arange(600)[:, None] / 200 + random.uniform(0, 6, 2)) + random.normal(0, 0.05, (600, 2))
+        pairs += UNRELATED not in verdicts(swings[:300], swings[300:])
+        both = random.normal(size=(600, 1)).cumsum(axis=0) + random.normal(0, 0.1, (600, 2))
+        assert UNRELATED not in verdicts(both[:300], both[300:]), "they also do at short times"
+    assert pairs <= 2
+
+
 def test_medians_of_others_leave_out_one_and_what_is_missing() -> None:
     values = np.random.default_rng(1).integers(0, 5, (5, 40)).astype(float)
     values[np.random.default_rng(2).random(values.shape) < 0.5] = np.nan
