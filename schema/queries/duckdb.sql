@@ -104,7 +104,7 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 5 THEN 'judged though most of their reference has no samples'
     WHEN 6 THEN 'judged though a part of their reference is unlike the rest: choose another one'
     WHEN 7 THEN 'not judged, constant in the reference'
-    WHEN 8 THEN 'not judged, move with no other of their unit, nor with sisters, in the reference'
+    WHEN 8 THEN 'not judged, move with no other of their unit, nor with sisters, beyond chance in the reference'
     WHEN 9 THEN 'not judged, too few samples in the interval'
     WHEN 10 THEN 'judged as far as the reference goes, which is shorter'
     WHEN 11 THEN 'judged though they drift all through their reference: '

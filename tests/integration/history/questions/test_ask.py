@@ -201,7 +201,7 @@ def test_answer_says_what_it_depends_on_and_what_was_judged(state: Path) -> None
             "broken_relation",
             (),
             "2 channels not judged, move with no other of their unit, "
-            "nor with sisters, in the reference: unit/x_1, unit/xy1",
+            "nor with sisters, beyond chance in the reference: unit/x_1, unit/xy1",
         ),
         ("broken_relation", _AWAY, "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1"),
         ("compare", _AWAY, "2 channels not judged, too few samples in the reference: unit/x_1, unit/xy1"),

@@ -83,7 +83,7 @@ _UNLIKE = "1 channel judged though a part of their reference is unlike the rest:
 _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what is said; None: of all other questions
     "two": {
         "broken_relation": "2 channels not judged, move with no other of their unit, "
-        "nor with sisters, in the reference: two/a, two/b",
+        "nor with sisters, beyond chance in the reference: two/a, two/b",
         None: "2 channels judged",
     },
     "constant": {
@@ -113,7 +113,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
     "faulty": {
         "change_points": "2 channels judged",
         "broken_relation": "2 channels not judged, move with no other of their unit, "
-        "nor with sisters, in the reference: faulty/a, faulty/b",
+        "nor with sisters, beyond chance in the reference: faulty/a, faulty/b",
         "departure": "2 channels judged though a part of their reference is unlike the rest, and was left out "
         "(unlike: 2026-03-09T10:40:00Z to 2026-03-09T10:44:00Z): faulty/a, faulty/b",
         "compare": _UNLIKE,

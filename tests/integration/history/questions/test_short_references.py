@@ -42,7 +42,10 @@ async def test_a_reference_shorter_than_a_swing_is_said(recorded: Recording) -> 
     hour = at(3600 * (_HOURS - 1)), at(3600 * _HOURS)
     for question in ("broken_relation", "departure", "episodes", "what_changed"):
         table, notes = await recorded.answer(question, *hour)
-        assert _SHORT in notes.splitlines(), (question, notes)
+        if question == "broken_relation":
+            assert "4 channels not judged, move with no other of their unit, nor with sisters, beyond chance" in notes
+        else:
+            assert _SHORT in notes.splitlines(), (question, notes)
         assert table.num_rows <= (4 if question in ("episodes", "what_changed") else 0), question
         assert table.num_rows or question != "what_changed"
         table, notes = await recorded.answer(question, *hour, reference="24 h")
