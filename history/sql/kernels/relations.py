@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
+from history.sql.kernels.oscillations import autocorrelation
 from history.sql.kernels.reference import (
     CODES,
     CONSTANT,
@@ -97,13 +98,14 @@ class Relations:
         usable = usable[moves]
         ids = channels[usable].tolist()
         sisters = _positions(self.sisters[channel] for channel in ids)
+        few = [rows for rows in sisters if len(rows) <= _EACH_WITH_EACH]
         many = [rows for rows in sisters if len(rows) > _EACH_WITH_EACH]
         before, after = (_with_medians(((part[:, usable] - middle) / spread).T, many) for part in (reference, values))
         near = _normalized(before)
         pairs = dict[_Pair, float]()
         for rows in _positions(self.machines[channel] for channel in ids):
             pairs |= {(rows[i], rows[j]): r for (i, j), r in self._nearest(near[rows]).items()}
-        of_sisters = self._of_sisters(near, sisters, len(ids))
+        of_sisters = self._of_sisters(near, few, many, len(ids))
         pairs = _beyond_chance(pairs | of_sisters, near)
         signs = defaultdict[int, dict[int, float]](dict)  # by channel and partner
         for (i, j), correlation in pairs.items():
@@ -140,14 +142,13 @@ class Relations:
                 "score": farthest.score,
             }
 
-    def _of_sisters(self, near: Float64s, sisters: _Groups, n_channels: int) -> dict[_Pair, float]:
+    def _of_sisters(self, near: Float64s, few: _Groups, many: _Groups, n_channels: int) -> dict[_Pair, float]:
         """Pairs of sisters, or of each of many with the median of the others, and their correlations.
 
         ``near``: of channels and medians.
         """
-        pairs = [pair for rows in sisters if len(rows) <= _EACH_WITH_EACH for pair in combinations(rows, 2)]
-        of_many = chain(*(rows for rows in sisters if len(rows) > _EACH_WITH_EACH))
-        pairs += [(row, n_channels + n) for n, row in enumerate(of_many)]
+        pairs = [pair for rows in few for pair in combinations(rows, 2)]
+        pairs += [(row, n_channels + n) for n, row in enumerate(chain(*many))]
         correlations = ((pair, float(near[pair[0]] @ near[pair[1]])) for pair in pairs)
         return {pair: r for pair, r in correlations if round(abs(r), 9) >= self.least_correlation}
 
@@ -209,10 +210,11 @@ def _beyond_chance(pairs: Mapping[_Pair, float], near: Float64s) -> dict[_Pair, 
 
     So many independent values as have the same chance correlations (Bartlett, 1935). ``near``: of _normalized.
     """
-    n = near.shape[-1]
-    spectra = np.abs(np.fft.rfft(near, 2 * n)) ** 2 if pairs else near
-    slow = np.fft.irfft(spectra)[:, 1 : n // _LAGS] if pairs else near  # autocorrelations
-    sure = dict[_Pair, float]()
+    if not pairs:
+        return {}
+    n, sure = near.shape[1], dict[_Pair, float]()
+    lags = np.arange(1, n // _LAGS)
+    slow = autocorrelation(near)[:, lags] * (1 - lags / n)  # fewer values have longer lags
     for (i, j), correlation in pairs.items():
         independent = n / max(1 + 2 * float(slow[i] @ slow[j]), 1.0)
         size = np.arctanh(min(abs(correlation), 1 - 1e-9)) * np.sqrt(max(independent - 3, 0))
