@@ -178,9 +178,8 @@ def _without_habits(session: Session, request: Request, ends: float) -> Iterator
         earlier = request.of_day_before(day, chosen)
         for portion in portions(earlier):
             _add(session, earlier, portion, add, ends)
-    with session.rows("SELECT channel FROM habits") as (_, rows):
+    with session.rows(queries["delete_habits"]) as (_, rows):
         habits = [name for (name,) in rows]
-    session.execute("DELETE FROM portion_rows WHERE rowid IN (SELECT number FROM habits)", (), ends)
     if habits:
         came = "came at the same time on days before (--habits true lists them)"
         yield f"{count(len(habits), 'row')} left out that {came}: {names_text(sorted(set(habits)), _MAX_NAMES)}"

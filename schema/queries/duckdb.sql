@@ -328,6 +328,9 @@ SELECT DISTINCT r.channel
 FROM comparable AS r
 WHERE r.number NOT IN (SELECT h.number FROM habits AS h);
 
+-- name: delete_habits
+DELETE FROM portion_rows WHERE rowid IN (SELECT h.number FROM habits AS h) RETURNING channel;
+
 -- name: select_judged
 -- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
 SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier
