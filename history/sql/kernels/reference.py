@@ -221,7 +221,7 @@ def has_unlike_part(deviations: Float64s, later: Float64s) -> bool:
     ``deviations``, ``later``: those of both from the usual. What the interval does, too, is no fault of the reference.
     """
     sizes, now = _part_sizes(deviations), _part_sizes(later)
-    return bool((sizes[unlike(sizes[:, None])[:, 0]] > _AS_LARGE * now.max(initial=0.0)).any())
+    return bool(len(sizes) and (sizes[unlike(sizes[:, None])[:, 0]] > _AS_LARGE * now.max(initial=0.0)).any())
 
 
 def _part_sizes(deviations: Float64s) -> Float64s:
@@ -234,8 +234,7 @@ def _part_sizes(deviations: Float64s) -> Float64s:
 
 def unlike(sizes: Float64s) -> NDArray[np.bool_]:
     """Mask of the parts of a reference that are unlike the others. ``sizes``: (parts, statistics), usual ones."""
-    middle = np.median(sizes, axis=0) if len(sizes) else 0.0
-    far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(middle, 1e-12)
+    far: NDArray[np.bool_] = sizes > _UNLIKE * np.maximum(np.median(sizes, axis=0), 1e-12)
     return far
 
 
