@@ -67,9 +67,9 @@ def fitted(
             if fits[kind, place] < chance * least_score**2:
                 continue
             at = window.start + _FEWEST + place
-            away, back, rest = _there_and_back(values[window], _FEWEST + int(fits[LEVEL].argmax()))
-            if rest < _REST * (_squares(values[window]) - fits[kind, place]):
-                away, back = window.start + away, window.start + back
+            step = _FEWEST + int(fits[LEVEL].argmax())
+            if steps := _there_and_back(values[window], step, float(fits[kind, place])):
+                away, back = (window.start + edge for edge in steps)
                 places.append(away)
                 yield LEVEL, slice(window.start, back), away, change
                 kind, window, at = LEVEL, slice(away, window.stop), back
@@ -77,9 +77,11 @@ def fitted(
         yield kind, window, at, change
 
 
-def _there_and_back(values: Float64s, place: int) -> tuple[int, int, float]:
-    """Places of two steps of one size, there and back, beside a line, and the squares that are left. ``place``: of one
-    step."""
+def _there_and_back(values: Float64s, place: int, explained_by_one: float) -> tuple[int, int] | None:
+    """Places of two steps of one size, there and back, beside a line; None: they leave hardly less than one change.
+
+    ``place``: of one step; ``explained_by_one``: squares that one change explains.
+    """
     off, x = _off_line(values)
     sums, places = (np.append(0.0, np.cumsum(part)) for part in (off, x))
     inner = np.arange(_FEWEST, len(values) - _FEWEST + 1)
@@ -91,13 +93,10 @@ def _there_and_back(values: Float64s, place: int) -> tuple[int, int, float]:
         )
         explained[n < _FEWEST] = 0.0
         other, place = place, int(inner[explained.argmax()])
-    return min(place, other), max(place, other), float(off @ off - explained.max())
-
-
-def _squares(values: Float64s) -> float:
-    """Squares of values beside a line."""
-    off, _ = _off_line(values)
-    return float(off @ off)
+    squares = float(off @ off)
+    if squares - float(explained.max()) >= _REST * (squares - explained_by_one):
+        return None
+    return min(place, other), max(place, other)
 
 
 def _off_line(values: Float64s) -> tuple[Float64s, Float64s]:
