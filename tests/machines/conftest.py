@@ -1,4 +1,4 @@
-"""What several tests of machines use."""
+"""Fixtures of several tests of machines."""
 
 from __future__ import annotations
 

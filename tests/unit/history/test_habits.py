@@ -32,7 +32,7 @@ Occurrence = tuple[str, int, int, float | None]  # kind, begins, ends (µs), siz
 
 
 def habits(rows: list[tuple[str, Occurrence]], before: Mapping[int, list[tuple[str, Occurrence]]]) -> list[bool]:
-    """Whether each row of an answer is a habit. ``before``: rows by how many days ago."""
+    """A bool for each row of an answer: it is a habit. ``before``: rows by how many days ago."""
     queries = load("duckdb")
     kind = "STRUCT(kind VARCHAR, begins BIGINT, ends BIGINT, size DOUBLE)"
     with duckdb.connect() as connection:

@@ -190,7 +190,7 @@ def test_a_code_has_no_relation_but_a_state_has(codes: list[int], verdict: int) 
 
 
 def test_slow_channels_that_drift_at_a_time_are_no_pair() -> None:
-    """Of two swings that are longer than the reference, most correlate by 0.8 and more, whatever their phases are."""
+    """Swings that are longer than the reference mostly correlate by 0.8 and more, whatever their phases are."""
     random, pairs = np.random.default_rng(1), 0
     for _ in range(40):
         swings = np.sin(np.arange(600)[:, None] / 200 + random.uniform(0, 6, 2)) + random.normal(0, 0.05, (600, 2))

@@ -1,4 +1,4 @@
-"""What came at the same time on days before is left out; what did not is listed."""
+"""Habits: rows that came at the same time on days before are left out; others are listed."""
 
 from __future__ import annotations
 

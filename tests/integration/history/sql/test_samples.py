@@ -50,7 +50,7 @@ async def test_packed_day_is_the_same(plant: Maintained) -> None:
 async def test_packed_channels_with_few_samples_are_read_together(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not packed may be many samples: a channel at a time."""
+    """Channels that are not packed may have many samples: they are read one at a time."""
     monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", 100_000)
     read = Opened(monkeypatch)
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
