@@ -54,7 +54,7 @@ def _has_few_cycles(values: Float64s) -> bool:
     blocks = off[: len(off) // MIN_POSITIONS * MIN_POSITIONS].reshape(MIN_POSITIONS, -1).mean(axis=1)
     if float(blocks @ blocks) * len(off) < _SLOW * float(off @ off) * MIN_POSITIONS:
         return False  # at a fifth of the cost
-    correlation = autocorrelation(off)[: len(values) // _FEWEST + 1]
+    correlation = autocorrelation(off, len(values) // _FEWEST + 1)
     below = np.flatnonzero(correlation < 0)
     if not len(below):
         return False

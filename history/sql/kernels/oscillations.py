@@ -88,7 +88,7 @@ class Oscillations:
     def _of_values(self, values: Float64s) -> Iterator[tuple[Any, ...]]:
         """Row of OSCILLATIONS without its channel, if there is one. ``values``: (buckets,)."""
         fast = without_slow(values)
-        correlation = autocorrelation(fast)
+        correlation = autocorrelation(fast, self.n // 2)
         half, regularity = _half_period(correlation)
         period = 2 * half
         if regularity < self.least_regularity or not _SHORTEST <= period <= len(values) / _PERIODS:
@@ -128,13 +128,19 @@ def without_slow(values: Float64s) -> Float64s:
     return np.fft.irfft(spectrum, n)
 
 
-def autocorrelation(values: Float64s) -> Float64s:
-    """Autocorrelation of the lags up to half of the values, along the last axis; it is not weakened by having fewer of
-    them."""
+def autocorrelation(values: Float64s, lags: int) -> Float64s:
+    """Autocorrelation of so many lags, from 0 on, along the last axis; it is not weakened by having fewer values."""
     n = values.shape[-1]
-    sums = np.fft.irfft(np.square(np.abs(np.fft.rfft(values, 2 * n))))[..., : n // 2]
-    correlation: Float64s = sums / np.maximum(sums[..., :1], 1e-300) * n / (n - np.arange(n // 2))
+    length = _fast_length(n + lags)  # of values and zeros, so that the ends don't meet
+    sums = np.fft.irfft(np.square(np.abs(np.fft.rfft(values, length))), length)[..., :lags]
+    correlation: Float64s = sums / np.maximum(sums[..., :1], 1e-300) * n / (n - np.arange(lags))
     return correlation
+
+
+def _fast_length(n: int) -> int:
+    """The least length from n on that is 4 to 8 times a power of two: its transform takes half of the time."""
+    unit = 1 << max(n.bit_length() - 3, 0)
+    return -(-n // unit) * unit
 
 
 def _half_period(correlation: Float64s) -> tuple[float, float]:

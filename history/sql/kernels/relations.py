@@ -214,7 +214,7 @@ def _beyond_chance(pairs: Mapping[_Pair, float], near: Float64s) -> dict[_Pair, 
         return {}
     n, sure = near.shape[1], dict[_Pair, float]()
     lags = np.arange(1, n // _LAGS)
-    slow = autocorrelation(near)[:, lags] * (1 - lags / n)  # fewer values have longer lags
+    slow = autocorrelation(near, n // _LAGS)[:, 1:] * (1 - lags / n)  # fewer values have longer lags
     for (i, j), correlation in pairs.items():
         independent = n / max(1 + 2 * float(slow[i] @ slow[j]), 1.0)
         size = np.arctanh(min(abs(correlation), 1 - 1e-9)) * np.sqrt(max(independent - 3, 0))

@@ -187,20 +187,20 @@ def _runs(values: Float64s) -> Iterator[_Run]:
 
     A rare deep pause hides cycles in what is learnt of the whole: most of the variance is its own.
     """
-    whole = np.maximum(values.var(axis=0), 1e-300)
+    moves, whole = np.ptp(values, axis=0) > 0, np.maximum(values.var(axis=0), 1e-300)
     for parts in _RUNS:
         if (size := len(values) // parts) < CYCLES * _SHORTEST:
             return
         begins = np.arange(0, len(values) - size + 1, max(size // 2, 1))
         shares = np.array([values[begin : begin + size].var(axis=0) / whole for begin in begins.tolist()])
         least = int(np.argmin(shares.mean(axis=1)))
-        columns = np.flatnonzero((parts == 1) | (shares[least] < _HIDDEN))
+        columns = np.flatnonzero(moves & ((parts == 1) | (shares[least] < _HIDDEN)))
         if not len(columns):
             return
         run = values[begins[least] : begins[least] + size]
         middle, spread = np.median(run, axis=0), np.sqrt(shares[least] * whole)
         scaled = _clipped(run, middle, spread)[:, columns].T
-        correlations = autocorrelation(without_slow(scaled))[:, : size // CYCLES + 1]
+        correlations = autocorrelation(without_slow(scaled), size // CYCLES + 1)
         swinging = np.array([_first_peak(correlation) > 0 for correlation in correlations])
         if swinging.any() and (period := _first_peak(correlations[swinging].mean(axis=0))):
             yield _Run(middle, spread, np.isin(np.arange(len(spread)), columns[swinging]), period)
