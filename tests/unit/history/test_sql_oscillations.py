@@ -8,7 +8,7 @@ import pytest
 from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.kernels.columns import Channels, Columns
-from history.sql.kernels.oscillations import Oscillations
+from history.sql.kernels.oscillations import Oscillations, autocorrelation
 from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 from schema.question_files import questions
@@ -111,3 +111,10 @@ def test_the_periods_of_the_header_are_found_and_no_others() -> None:
         periods = oscillations(np.sin(2 * np.pi * _PLACES / period)[None, :])["period"]
         inside = bounds[0] <= period <= bounds[1]
         assert periods == pytest.approx([period] if inside else [], rel=0.02), (period, periods)
+
+
+@pytest.mark.parametrize(("n", "lags"), [(2, 1), (7, 3), (199, 99), (999, 334), (2057, 412)])
+def test_autocorrelation_is_that_of_sums(n: int, lags: int) -> None:
+    values = np.random.default_rng(n).normal(size=(3, n))
+    sums = [[row[: n - lag] @ row[lag:] / (n - lag) for lag in range(lags)] for row in values]
+    assert autocorrelation(values, lags) == pytest.approx(np.array(sums) / np.square(values).mean(axis=1)[:, None])
