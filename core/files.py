@@ -55,7 +55,7 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
     The path of the block is that of the open file, so that nobody can put a link in its place. A link at ``path`` is
     replaced, too. ``mode``: its permissions, less the umask. If anything raises, ``path`` stays as it was. Raises
-    OSError.
+    OSError, also where another process began to write the same file meanwhile.
     """
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)  # left by a killed process, perhaps with other permissions
@@ -63,10 +63,13 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
     try:
         yield Path(f"/proc/self/fd/{descriptor}")
         os.fsync(descriptor)
+        if not _is_at(partial, descriptor):
+            raise FileExistsError(errno.EEXIST, "Another process writes this file, too", str(path))
         partial.replace(path)
     finally:
+        if _is_at(partial, descriptor):
+            partial.unlink()
         os.close(descriptor)
-        partial.unlink(missing_ok=True)
     sync(path.parent)
 
 
@@ -90,7 +93,7 @@ def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None)
 
     ``before_waiting`` is called before waiting.
     """
-    while not _is_folder(folder, descriptor := _locked(folder, before_waiting)):  # who had it removed the folder
+    while not _is_at(folder, descriptor := _locked(folder, before_waiting)):  # who had it removed the folder
         os.close(descriptor)
     try:
         yield
@@ -131,9 +134,10 @@ def _locked(folder: Path, before_waiting: Callable[[], None]) -> int:
     return descriptor
 
 
-def _is_folder(folder: Path, descriptor: int) -> bool:
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file or folder is the one at a path."""
     try:
-        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
@@ -41,6 +42,18 @@ def test_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
         partial.write_text("ne")
         raise OSError("disk full")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_two_that_write_a_file_one_fails(tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    with ExitStack() as begun_first:
+        begun_first.enter_context(atomic_path(path)).write_text("half")
+        with atomic_path(path) as partial:
+            with pytest.raises(FileExistsError, match="Another process writes this file"):
+                begun_first.close()
+            partial.write_text("second")
+    assert path.read_text() == "second"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -134,8 +134,8 @@ def test_file_is_written_to_itself_whatever_takes_its_name(tmp_path: Path, other
     path.symlink_to(target)
     write_atomically(path, "new")
     assert (path.is_symlink(), path.read_text(), target.read_text()) == (False, "new", "kept")
-    with atomic_path(path) as partial:
+    with pytest.raises(FileExistsError, match="Another process"), atomic_path(path) as partial:
         (tmp_path / "verify_plantlog.py.partial").unlink()
         (tmp_path / "verify_plantlog.py.partial").symlink_to(target)
         partial.write_text("newer")
-    assert target.read_text() == "kept"
+    assert (path.is_symlink(), path.read_text(), target.read_text()) == (False, "new", "kept")
