@@ -17,6 +17,7 @@ from rich.text import Text
 from core.errors import OperationError
 from core.files import atomic_path, file_errors
 from history.sql.session import Session
+from history.sql.statements import body
 
 _FORMATS = {".parquet": "FORMAT parquet, COMPRESSION zstd", ".csv": "FORMAT csv, HEADER", ".arrow": ""}
 
@@ -52,7 +53,7 @@ def write(session: Session, query: str, file: Path, partial: Path, console: Cons
         with session.rows(statement):
             pass
     with _progress(file, partial, console):
-        text = last.query.strip().rstrip(";")
+        text = body(last.query)
         if copy := _copy(text, file, partial):
             with session.rows(copy) as (_, rows):
                 [(n,)] = rows

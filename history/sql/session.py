@@ -23,6 +23,7 @@ from core.files import folder_lock
 from core.imports import uncollected
 from core.paths import State, temporary_folder
 from history.sql.sources.execution import Limits
+from history.sql.statements import named
 from schema.queries import load
 
 if TYPE_CHECKING:
@@ -33,11 +34,6 @@ _FETCHED = 10_000  # rows
 _WRITTEN = 100_000  # rows of a batch
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
-_CREATED = re.compile(  # by a statement: the name of a table or view
-    r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
-    r"(?:\w+\.)*(?:\"([^\"]+)\"|(\w+))",
-    re.IGNORECASE,
-)
 _VIEW = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 _LISTS = re.compile(r"\bSHOW\b|duckdb_|information_schema|pg_|pragma_|sqlite_", re.IGNORECASE)  # perhaps tables
 _PREFIX = "session-"  # of their folders
@@ -78,7 +74,7 @@ class Session:
         Raises OperationError or DatabaseError.
         """
         with self._cursor(query, parameters) as cursor:
-            yield tuple(column[0] for column in cursor.description or ()), self._fetched(cursor)
+            yield _distinct([column[0] for column in cursor.description or ()]), self._fetched(cursor)
 
     def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Rows of a query as a table of Arrow, times in UTC, intervals as durations, both in µs. Errors as of rows."""
@@ -149,10 +145,10 @@ class Session:
 
     def _require_own_name(self, statement: str) -> None:
         """Raise OperationError for a table or view that would hide one of plantlog's."""
-        if name := _CREATED.match(statement):
+        if name := named(statement):
             from history.sql.own_tables import require_free  # noqa: PLC0415 (few sessions need it)
 
-            require_free([name[1] or name[2]], self.names)
+            require_free([name], self.names)
 
     @contextmanager
     def _cursor(self, query: str | Any, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
@@ -235,6 +231,15 @@ def _errors(limits: Limits, failures: Sequence[BaseException]) -> Iterator[None]
             text = f"the query needs more than {limits.memory} of memory: {limits.advice('--memory')}"
             raise OutOfMemoryError(text) from error
         raise OperationError(str(error)) from error
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, of which later ones of the same name have a number behind it, as DuckDB has them in files."""
+    distinct = list[str]()
+    for name in names:
+        others = (name, *(f"{name}_{number}" for number in range(1, len(names) + 1)))
+        distinct.append(next(one for one in others if one.lower() not in {known.lower() for known in distinct}))
+    return tuple(distinct)
 
 
 def _durations(intervals: Any) -> Any:

@@ -28,7 +28,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     ".csv": pyarrow.csv.read_csv,
 }
 QUERY = (
-    f"CREATE TEMP VIEW v AS FROM samples; SELECT time, channel_id, value FROM v WHERE time < '{NEXT}' ORDER BY ALL; "
+    "CREATE TEMP VIEW v AS FROM samples; "
+    f"SELECT time, channel_id, value FROM v WHERE time < '{NEXT}' ORDER BY ALL; -- all of them;"
 )
 
 
