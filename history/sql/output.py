@@ -90,10 +90,10 @@ def _print_note(answer: Answer, console: Console) -> None:
 
 
 def write_csv(answer: Answer) -> None:
-    """Print CSV: times in ISO 8601, intervals in seconds."""
+    """Print CSV: times in ISO 8601, intervals in seconds, lists as JSON has them."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(answer.columns)
-    writer.writerows([_json_value(value) for value in row] for row in answer.rows)
+    writer.writerows([_csv_value(value) for value in row] for row in answer.rows)
 
 
 def write_json(answer: Answer) -> None:
@@ -201,6 +201,18 @@ def _format_value(value: object, items: int | None = None) -> str:
             return str(value)
 
 
+def _csv_value(value: object) -> object:
+    match value:
+        case float():
+            return value  # also what is not finite: an empty field is NULL
+        case list() | tuple() | dict():
+            return json.dumps(_json_value(value), ensure_ascii=False, default=_json_text)
+        case bytes():
+            return value.hex()
+        case _:
+            return _json_value(value)
+
+
 def _json_value(value: object) -> object:
     match value:
         case date():
@@ -219,4 +231,10 @@ def _json_value(value: object) -> object:
 
 def _json_text(value: object) -> object:
     """Text of a value for which JSON has no type."""
-    return float(value) if isinstance(value, Decimal) else str(value)
+    match value:
+        case Decimal():
+            return float(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

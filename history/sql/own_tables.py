@@ -25,13 +25,18 @@ _LINE = re.compile(r"CSV Error on Line: (\d+)\n")
 _FIELDS = re.compile(r"Expected Number of Columns: \d+ Found: (\d+)")
 _UTF8 = "UTF-8: convert it, as by iconv -f cp1252 -t utf-8"
 _QUOTES = 'fields whose quotes are closed, with "" for a quote within'
+_WITH_COMMA = "a number with a decimal comma"
 _LEGAL = "legal: NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet"
-# Type of a column of CSV → the texts that it has, all of them or empty, and how they become its values. A number that
-# begins with 0 is a text, such as that of a batch. Times without an offset are in UTC, which is the session's zone.
+# Type of a column of CSV → the texts that it has, all of them or empty, and how they become its values. What begins
+# with 0 or has more digits than a number is a text, such as that of a batch or a serial number. Times without an offset
+# are in UTC, which is the session's zone.
 _TYPES: Mapping[str, tuple[str, str]] = {
     "an integer": (r"regexp_full_match({0}, '[+-]?(0|[1-9]\d{{0,17}})')", "{0}::BIGINT"),
-    "a number": (r"TRY_CAST({0} AS DOUBLE) IS NOT NULL AND NOT regexp_matches({0}, '^[+-]?0\d')", "{0}::DOUBLE"),
-    "a number with a decimal comma": (
+    "a number": (
+        r"regexp_full_match({0}, '(?i)[+-]?(((0|[1-9]\d{{0,17}})(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)')",
+        "{0}::DOUBLE",
+    ),
+    _WITH_COMMA: (
         r"regexp_full_match({0}, '[+-]?(0|[1-9]\d*)(,\d+)?')",
         "replace({0}, ',', '.')::DOUBLE",
     ),
@@ -96,11 +101,12 @@ def _create_of_csv(connection: Any, name: str, file: Path) -> list[str]:
     try:
         texts = connection.sql(
             "FROM read_csv($path, auto_detect = false, columns = $columns, delim = $delimiter, quote = '\"', "
-            "escape = '\"', header = true, strict_mode = true)",
+            "escape = '\"', header = true, strict_mode = true, hive_partitioning = false)",
             params={"path": _path(file), "columns": dict.fromkeys(header, "VARCHAR"), "delimiter": delimiter},
         )
         texts.create(name)
-        fits = [[test.format(_quoted(column)) for test, _ in _TYPES.values()] for column in header]
+        types = {kind: of for kind, of in _TYPES.items() if kind != _WITH_COMMA or delimiter != ","}
+        fits = [[test.format(_quoted(column)) for test, _ in types.values()] for column in header]
         counts = [
             f"[count({_quoted(column)}), {', '.join(f'count(*) FILTER ({test})' for test in tests)}]"
             for column, tests in zip(header, fits, strict=True)
@@ -109,7 +115,7 @@ def _create_of_csv(connection: Any, name: str, file: Path) -> list[str]:
         typed, notes = list[str](), list[str]()
         for column, (n, *fitting) in zip(header, results, strict=True):
             quoted = _quoted(column)
-            kind, most = max(zip(_TYPES, fitting, strict=True), key=itemgetter(1))
+            kind, most = max(zip(types, fitting, strict=True), key=itemgetter(1))
             is_typed = n == most > 0
             typed.append(f"{_TYPES[kind][1].format(quoted) if is_typed else quoted} AS {quoted}")
             if n > most > _USUAL * n:

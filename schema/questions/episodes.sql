@@ -10,8 +10,7 @@
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
--- limit. Where the reference has one value but at its very end, and the channel no range, it is infinite: null in JSON,
--- empty in CSV.
+-- limit. Where the reference has one value but at its very end, and the channel no range, it is infinite: null in JSON.
 -- overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
 -- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily

@@ -1,7 +1,9 @@
-"""Times on the command line and in printed rows: UTC, whatever the machine's time zone is."""
+"""Times on the command line and in printed rows: UTC, whatever the machine's time zone is; values in CSV and JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -10,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from history.questions.ask import parse_time
-from history.sql.output import Answer, show
+from history.sql.output import Answer, show, write_csv, write_json
 
 NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
 
@@ -59,3 +61,14 @@ def test_row_of_a_narrow_table_breaks_no_time_and_lists_few_names(capsys: pytest
     assert "['" not in lines
     show(Answer(("list",), [(["a", "b", 3, 4.5],)]), 0, Console())
     assert "│ a, b, 3, 4.5 │" in capsys.readouterr().out, "a query shows all of them"
+
+
+def test_csv_tells_what_is_no_number_from_null_and_json_has_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(
+        ("a", "b", "c", "d"), [(math.nan, -math.inf, None, 0.5), ([1, None, "x"], b"\xab", timedelta(1), "")]
+    )
+    write_csv(answer)
+    assert capsys.readouterr().out == 'a,b,c,d\nnan,-inf,,0.5\n"[1, null, ""x""]",ab,86400.0,\n'
+    write_json(answer)
+    rows = [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+    assert rows == [(None, None, None, 0.5), ([1, None, "x"], "ab", 86400.0, "")]

@@ -40,6 +40,10 @@ def error_of(file: Path) -> str:
         ("7.5,1e3,nan", "DOUBLE", 7.5),
         ("0012,7", "VARCHAR", "0012"),
         ("00.5,7", "VARCHAR", "00.5"),
+        (" 0012,7", "VARCHAR", " 0012"),
+        ("1_000,7", "VARCHAR", "1_000"),
+        ("12345678901234567890,7", "VARCHAR", "12345678901234567890"),
+        (".5,-2.,1.5E-3", "DOUBLE", 0.5),
         ("true,False", "BOOLEAN", True),
         (
             "2026-03-09 10:00:00,2026-03-09T11:00:00+01:00",
@@ -87,6 +91,20 @@ def test_semicolons_decimal_commas_and_quotes(tmp_path: Path) -> None:
     types, rows = rows_of(file)
     assert types == {"zeit": "TIMESTAMP WITH TIME ZONE", "pH Wert": "DOUBLE"}
     assert [value for _, value in rows] == [7.25, 7.0]
+
+
+def test_commas_between_fields_are_none_within_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "lab.csv"
+    file.write_text('n,price\n1,"1,234"\n2,"5,678"\n')
+    assert rows_of(file)[1] == [(1, "1,234"), (2, "5,678")]
+
+
+@pytest.mark.parametrize("folder", ["batch=A17", "batch=17"])
+def test_a_folder_gives_no_column_its_values(tmp_path: Path, folder: str) -> None:
+    file = tmp_path / folder / "lab.csv"
+    file.parent.mkdir()
+    file.write_text("batch,ph\nB99,7.1\n")
+    assert rows_of(file)[1] == [("B99", 7.1)]
 
 
 def test_parquet_times_without_a_zone_are_in_utc(tmp_path: Path) -> None:
