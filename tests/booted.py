@@ -130,6 +130,7 @@ def _control_group() -> Iterator[Path]:
     group = roots[0] / f"plantlog-test-{os.getpid()}"
     try:
         group.mkdir()
+        group.chmod(0o755)  # whatever the umask is
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     try:

@@ -237,7 +237,10 @@ class Cluster:
 
     @staticmethod
     def _memory_mb() -> int:
-        limits = [path.read_text().strip() for path in _MEMORY_LIMITS if path.exists()]
+        limits = list[str]()
+        for path in _MEMORY_LIMITS:
+            with suppress(OSError):  # there is none, or this account may not know it
+                limits.append(path.read_text().strip())
         return min((psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit()))) // 1024**2
 
     def _shared_mb(self) -> int:

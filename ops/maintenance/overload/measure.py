@@ -30,7 +30,7 @@ class Pressure:
     """
 
     def __init__(self, files: Iterable[Path] | None = None) -> None:
-        self._files = [path for path in files or (_MACHINE_FILE, _cgroup_file()) if path.exists()]
+        self._files = [path for path in files or (_MACHINE_FILE, _cgroup_file()) if os.access(path, os.R_OK)]
         self._before: tuple[float, list[float]] | None = None
 
     def sample(self) -> float:
