@@ -94,7 +94,7 @@ async def test_each_statement_has_its_result(plant: Maintained, tmp_path: Path) 
         assert [first, json.loads(printed[end:])] == [[{"batch": "a", "ph": 7.1}], [{"n": 2}]]
         assert run(plant, "--csv", "SELECT 1 AS id, 2 AS id").stdout == "id,id_1\n1,2\n"
         assert json.loads(run(plant, "--json", "SELECT 1 AS id, 2 AS id").stdout) == [{"id": 1, "id_1": 2}]
-        hidden = run(plant, "--csv", "-- ours\nCREATE TEMP VIEW samples AS SELECT 0 AS value; FROM samples")
+        hidden = run(plant, "--csv", "/* ours */ CREATE TEMP VIEW samples AS SELECT 0 AS value; FROM samples")
         assert (hidden.returncode, hidden.stdout) == (1, "")
         assert "table samples: there is one of this name" in hidden.stderr
         wrong = run(plant, *table, "--csv", f"FROM low; {queries}".replace("low;", "low LIMIT 'x';"))
