@@ -36,7 +36,7 @@ def _roles(roles: frozenset[Role] | None, group: str, *commands: str) -> dict[st
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **_roles(_ALL_ROLES, "", "status", "logs", "alarms", "ask", "sql", "psql -c"),
     **_roles(_ENGINEER, "", "up", "down", "psql", "sql --table", "sql --output"),
-    **_roles(_ENGINEER, "", "ask --output", "ask --plants", "ask --plant", "sql --plants", "sql --plant"),
+    **_roles(_ENGINEER, "", "ask --output", "ask --plot", "ask --plants", "ask --plant", "sql --plants", "sql --plant"),
     **_roles(_MACHINES, "", "test"),
     **_roles(_ALL_ROLES, "config", "check", "log"),
     **_roles(_ENGINEER, "config", "check PLANT.TOML", "apply", "rename"),

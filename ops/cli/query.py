@@ -52,7 +52,9 @@ def ask(
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw the channels of the rows, too: .png or .svg; needs requirements-analysis.lock."
+            metavar="FILE",
+            help="Draw the channels of the rows, too: .png or .svg; needs requirements-analysis.lock. "
+            "Only for engineers.",
         ),
     ] = None,
     output: Output = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,14 @@ import typer
 
 from core.paths import CHECKOUT, State
 from core.users.directory import ROLES, Role, UserDirectory
-from ops.cli import app as command_line
 from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN_COMMANDS, _permitted, account
 from tests.command import CommandResult, run
-from tests.unit.test_docs import commands
+from tests.unit.test_docs import ALL
 from tests.users import add_users, hash_quickly, password_hash, recorded_actions
 
 RUNNABLE = {
     " ".join(path)
-    for path, command in commands(typer.main.get_command(command_line.application()))
+    for path, command in ALL.items()
     if path and (not hasattr(command, "commands") or command.invoke_without_command)
 }
 NO_DATABASE = "has no database yet: run `plantlog up`"
@@ -164,15 +164,36 @@ def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_files_of_sql_are_for_engineers(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "option", "words"),
+    [
+        ("sql", "--table=secrets=x.csv", ("SELECT 1",)),
+        ("sql", "--output=users.csv", ("SELECT 1",)),
+        ("ask", "--output=users.csv", ("timeline", "--from", "1h")),
+        ("ask", "--plot=logo.svg", ("timeline", "--from", "1h")),
+    ],
+)
+def test_files_of_questions_are_for_engineers(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, option: str, words: Sequence[str]
+) -> None:
     """The command may run with the rights of the folder's owner, who can read and replace any file there."""
     monkeypatch.chdir(tmp_path)
-    for option in ("--table=secrets=x.csv", "--output=users.csv"):
-        name = option.partition("=")[0]
-        assert run_as("vera", state, "sql", option, "SELECT 1").err == (
-            f"plantlog: user vera has the role viewer; legal for `plantlog sql {name}`: engineer\n"
-        )
-        assert "has the role" not in run_as("anna", state, "sql", option, "SELECT 1").err
+    entry = f"{command} {option.partition('=')[0]}"
+    assert run_as("vera", state, command, option, *words).err == (
+        f"plantlog: user vera has the role viewer; legal for `plantlog {entry}`: engineer\n"
+    )
+    assert "has the role" not in run_as("anna", state, command, option, *words).err
+    outcomes = [(event.detail["action"], event.detail["outcome"]) for event in recorded_actions(state)]
+    assert outcomes[:2] == [(entry, "refused"), (entry, "begun")]
+
+
+def test_paths_are_not_for_every_role() -> None:
+    for command in RUNNABLE:
+        if COMMANDS.get(command) == frozenset(ROLES):
+            for parameter in ALL[tuple(command.split())].params:
+                if parameter.type_descriptor.annotation is Path:
+                    entries = {f"{command} {name}" for name in (*parameter.opts, parameter.metavar)}
+                    assert {COMMANDS.get(entry) for entry in entries} - {None} == {frozenset({"engineer"})}, entries
 
 
 def test_who_is_no_user_or_disabled_may_nothing(state: Path) -> None:
