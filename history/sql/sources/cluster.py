@@ -117,11 +117,13 @@ class Cluster(Executor):
 
     def _connected(self) -> Any:
         with self._lock:
-            if self._closed:
-                raise OperationError(f"{self.name}: the question has ended")
-            if self._client is None:
+            if self._client is None and not self._closed:
                 self._client = self._connect()
-            return self._client
+            client = self._client
+            if self._closed:  # perhaps while it connected, for which shutdown did not wait
+                self.shutdown()
+                raise OperationError(f"{self.name}: the question has ended")
+            return client
 
     def _connect(self) -> Any:
         require_analysis(self.name, "distributed")

@@ -186,6 +186,22 @@ def test_tasks_go_to_all_workers(cluster: LocalCluster) -> None:
     executor.shutdown()
 
 
+def test_question_that_ends_while_it_connects_is_disconnected(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, clients = Cluster._connect, list[Any]()
+
+    def connect_too_late(executor: Cluster) -> Any:
+        clients.append(connect(executor))
+        executor.shutdown(wait=False, cancel_futures=True)  # as another thread does, which does not wait for this one
+        return clients[0]
+
+    monkeypatch.setattr(Cluster, "_connect", connect_too_late)
+    with pytest.raises(OperationError, match="the question has ended"):
+        Cluster(options_in(cluster), PATIENCE).submit(process_number, 0)
+    assert [client.status for client in clients] == ["closed"]
+
+
 def test_tasks_have_no_credentials(store: Peer) -> None:
     s3 = options_of(store)
     task = _packed(partial(print, Location.at(NAME, s3)))
