@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,6 +29,7 @@ from core.imports import quick_imports
 
 Result = TypeVar("Result")
 _IMPORTED = ("pyarrow.compute", "history.sql.sources.portion")  # before the fork: together they take 0.6 s of CPU
+_END_SECONDS = 2.0
 _ROOT = Path(__file__).parents[__name__.count(".")]  # of imports: the checkout, or where the package of archives is
 # Memory is kept for the next arrays: to get it from the kernel takes a fifth of the CPU.
 _MEMORY = {
@@ -50,6 +52,7 @@ class Processes(Executor):
         self._n = n
         self._threads = ThreadPoolExecutor(n)  # each waits for a process
         self._first: subprocess.Popen[bytes] | None = None  # process that starts the others
+        self._ends = list[socket.socket]()  # of the connections to all of them
         self._free = SimpleQueue[Connection]()
         self._lock = threading.Lock()
         self._closed = False
@@ -111,16 +114,25 @@ class Processes(Executor):
             env={**os.environ, **_MEMORY, "PYTHONPATH": folders},
             process_group=0,
         )
+        self._ends = [ours for ours, _ in pairs]
         self._free = SimpleQueue()
         for ours, end in pairs:
             end.close()
-            self._free.put(Connection(ours.detach()))
+            self._free.put(Connection(os.dup(ours.fileno())))
 
     def _end(self) -> None:
-        if self._first is not None:
-            os.killpg(self._first.pid, signal.SIGTERM)
-            self._first.wait()
-            self._first = None
+        """End the processes. One that waits for storage that does not answer is left: no signal ends it before."""
+        if self._first is None:
+            return
+        for end in self._ends:
+            end.shutdown(socket.SHUT_RDWR)  # ends those who wait for a process, also for one that is left
+            end.close()
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            os.killpg(self._first.pid, how)
+            with suppress(subprocess.TimeoutExpired):
+                self._first.wait(_END_SECONDS)
+                break
+        self._first = None
 
 
 def _serve(ends: Sequence[int]) -> None:

@@ -42,6 +42,10 @@ def wait_for_ever(number: int) -> None:
     signal.pause()
 
 
+def stop(number: int) -> None:
+    os.killpg(0, signal.SIGSTOP)
+
+
 def results(processes: Executor, call: Callable[[int], Result], n: int) -> list[Result]:
     return list(in_order(lambda number: processes.submit(call, number), range(n)))
 
@@ -100,6 +104,36 @@ def test_what_runs_is_ended_if_nobody_waits_for_it() -> None:
     with pytest.raises(OperationError, match=r"was ended|have ended"):
         waited.result(60)
     assert not psutil.wait_procs([running], timeout=PATIENCE)[1]
+
+
+def test_what_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("history.sql.sources.processes._END_SECONDS", 0.1)
+    with Processes(2) as processes:
+        [running] = [psutil.Process(one) for _, one in results(processes, number_and_process, 1)]
+        waited = processes.submit(stop, 0)
+        until_sync(lambda: running.status() == psutil.STATUS_STOPPED)
+        processes.interrupt()
+        with pytest.raises(OperationError, match="was ended"):
+            waited.result(PATIENCE)
+        assert not psutil.wait_procs([running], timeout=PATIENCE)[1]
+
+
+def test_who_waits_for_what_can_not_be_killed_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that reads in a storage that does not answer ends when that does, if ever."""
+    monkeypatch.setattr("history.sql.sources.processes._END_SECONDS", 0.1)
+    with Processes(1) as processes:
+        waited = processes.submit(wait_for_ever, 0)
+        until_sync(lambda: processes._first)
+        left = processes._first
+        assert left is not None
+        with monkeypatch.context() as no_signals:
+            no_signals.setattr(os, "killpg", lambda *_: None)
+            processes.interrupt()
+        with pytest.raises(OperationError, match="was ended"):
+            waited.result(PATIENCE)
+        assert len(results(processes, number_and_process, 4)) == 4
+        left.kill()
+        left.wait(PATIENCE)
 
 
 def test_they_end_with_the_process_that_started_them() -> None:
