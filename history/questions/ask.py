@@ -31,7 +31,6 @@ Result = TypeVar("Result")
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 LIMITS = Limits("2GiB", 2, 600)
 _ADVICE = "narrow the question by --from, --to or --channel"
-_TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
 
 
@@ -213,27 +212,27 @@ def _draw(drawing: Drawing, path: Path) -> None:
         raise OperationError(f"--plot: {path} can't be written: {error.strerror}") from error
 
 
-def tables(state: State, texts: Sequence[str], limits: Limits = LIMITS, plants: Plants | None = None) -> dict[str, Any]:
-    """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`answer`.
+def tables(
+    state: State, questions: Mapping[str, str], limits: Limits = LIMITS, plants: Plants | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The answers to some questions as tables of Arrow, by the names of the questions, and lines about them for people.
 
-    ``QUESTION OPTIONS``: as behind ``plantlog ask``.
+    ``questions``: texts as behind ``plantlog ask``. Raises as :func:`answer`.
     """
-    answers = dict[str, Any]()
-    for text in texts:
-        name, _, words = text.partition("=")
-        if not _TABLE_NAME.fullmatch(name) or not words.strip():
-            raise OperationError(f"--with: found {text!r}; legal: NAME='QUESTION --from TIME …', as for `plantlog ask`")
+    answers, notes = dict[str, Any](), list[str]()
+    for name, text in questions.items():
         try:
-            arguments, rest = _PARSER.parse_known_args(shlex.split(words))
+            arguments, rest = _PARSER.parse_known_args(shlex.split(text))
         except ValueError as error:
             raise OperationError(f"--with {name}: {error}") from error
         question = find_question(arguments.question)
         interval = TimeRange(arguments.since, arguments.until, arguments.at, arguments.around)
         options = parse_options(question, rest)
-        answers[name], _ = answer(
+        answers[name], note = answer(
             state, question, interval, arguments.channel, options, arguments.installation, limits, plants=plants
         )
-    return answers
+        notes += [f"{name}: {line}" for line in note.splitlines()]
+    return answers, notes
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:

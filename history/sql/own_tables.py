@@ -20,7 +20,6 @@ from history.imports.csv_layout import delimiter_of, first_lines
 from history.imports.fields import bad_input
 from history.imports.parquet_file import is_parquet
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _LINE = re.compile(r"CSV Error on Line: (\d+)\n")
 _FIELDS = re.compile(r"Expected Number of Columns: \d+ Found: (\d+)")
 _UTF8 = "UTF-8: convert it, as by iconv -f cp1252 -t utf-8"
@@ -44,19 +43,6 @@ _TYPES: Mapping[str, tuple[str, str]] = {
     "a time": ("TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL", "{0}::TIMESTAMPTZ"),
 }
 _USUAL = 0.5  # of a column's fields, from which on the others are worth a note
-
-
-def parse(texts: Iterable[str]) -> dict[str, Path]:
-    """Files of ``NAME=FILE`` by name. Raises OperationError."""
-    files = dict[str, Path]()
-    for text in texts:
-        name, _, path = text.partition("=")
-        if not _NAME.fullmatch(name) or not path:
-            raise OperationError(f"--table: found {text!r}; {_LEGAL}")
-        if name in files:
-            raise OperationError(f"--table {name}: found twice; legal: another name for {path}")
-        files[name] = Path(path)
-    return files
 
 
 def require_free(names: Iterable[str], taken: Iterable[str]) -> None:

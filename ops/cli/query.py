@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +21,7 @@ from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Output, Plan
 if TYPE_CHECKING:
     from history.sql.sources.execution import Limits
 
+_TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 _MAX_ITEMS = 3  # of a list in a table
 _ONE_FORM = "--output cannot be combined with --csv and --json"
 _MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
@@ -170,8 +173,6 @@ def sql(
 
         if answers:
             from history.questions.ask import tables
-        if table:
-            from history.sql.own_tables import parse
         if output is not None:
             from history.sql import file_output
 
@@ -179,7 +180,8 @@ def sql(
     form = printed.Form(limit, as_csv, as_json, Console())
     limits = _limits(memory, threads, timeout)
     state = State.current()
-    files = parse(table) if table else {}
+    asked = _by_name("--with", answers, "NAME='QUESTION --from TIME …', as for `plantlog ask`")
+    files = _by_name("--table", table, "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet", asked)
     if output is not None and (as_csv or as_json):
         raise OperationError(_ONE_FORM)
     rows = None
@@ -193,11 +195,12 @@ def sql(
             of_plants = chosen_plants(plants, plant or [])
             assert of_plants is not None
             archives = PlantArchives(of_plants)
-        others = tables(state, answers, limits, of_plants) if answers else {}
+        others, notes = tables(state, asked, limits, of_plants) if asked else ({}, [])
+        own = {name: Path(file) for name, file in files.items()}
         session = stack.enter_context(
-            opened(state, limits, None, None, None, others, files, partial, time_zone, archives)
+            opened(state, limits, None, None, None, others, own, partial, time_zone, archives)
         )
-        for note in (*session.notes, *(archives.notes() if archives is not None else ())):
+        for note in (*notes, *session.notes, *(archives.notes() if archives is not None else ())):
             typer.echo(f"note: {note}", err=True)
         if output is not None and partial is not None:
             text = sys.stdin.read() if query is None else query
@@ -208,6 +211,23 @@ def sql(
             printed.answer(session, sys.stdin.read() if query is None else query, form)
     if rows is not None:
         typer.echo(f"{output}: {count(rows, 'row')}")
+
+
+def _by_name(option: str, texts: Sequence[str] | None, legal: str, taken: Iterable[str] = ()) -> dict[str, str]:
+    """What ``NAME=…`` says, by the names of tables, for which capital letters are no difference. ``taken``: other ones.
+
+    Raises OperationError.
+    """
+    values, names = dict[str, str](), {name.lower() for name in taken}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not _TABLE_NAME.fullmatch(name) or not value.strip():
+            raise OperationError(f"{option}: found {text!r}; legal: {legal}")
+        if name.lower() in names:
+            raise OperationError(f"{option} {name}: found twice; legal: another name for {value}")
+        names.add(name.lower())
+        values[name] = value
+    return values
 
 
 def _limits(memory: str, threads: int, timeout: str) -> Limits:

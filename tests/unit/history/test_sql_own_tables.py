@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from core.errors import OperationError
-from history.sql.own_tables import create, parse, require_free
+from history.sql.own_tables import create, require_free
+from tests.command import run
 
 HEADER = "time,batch,ph\n"
 GOOD = "2026-03-09T10:00:00Z,a,7.1\n"
@@ -158,12 +159,32 @@ def test_bad_header_is_named(tmp_path: Path, content: str, error: str) -> None:
 def test_only_files_are_tables(tmp_path: Path) -> None:
     assert "is not there" in error_of(tmp_path / "none.csv")
     assert "is no file" in error_of(tmp_path)
-    for text in ("lab", "=lab.csv", "a b=lab.csv", "lab="):
-        with pytest.raises(OperationError, match="legal: NAME=FILE"):
-            parse([text])
-    with pytest.raises(OperationError, match="found twice"):
-        parse(["lab=a.csv", "lab=b.csv"])
-    assert parse(["lab=a=b.csv"]) == {"lab": Path("a=b.csv")}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        *(
+            (("--table", text), f"--table: found '{text}'; legal: NAME=FILE, such as lab=lab.csv")
+            for text in ("lab", "=lab.csv", "a b=lab.csv", "lab=")
+        ),
+        (("--with", "lab"), "--with: found 'lab'; legal: NAME='QUESTION --from TIME"),
+        (
+            ("--table", "lab=a.csv", "--table", "Lab=b=c.csv"),
+            "--table Lab: found twice; legal: another name for b=c.csv",
+        ),
+        (
+            ("--with", "lab=timeline --from 1h", "--with", "lab=stuck_sensors --from 1h"),
+            "--with lab: found twice; legal: another name for stuck_sensors --from 1h",
+        ),
+        (("--with", "lab=timeline", "--table", "lab=a.csv"), "--table lab: found twice; legal: another name for a.csv"),
+    ],
+)
+def test_names_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], error: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed = run(tmp_path, "sql", *options, "SELECT 1")
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err.startswith(f"plantlog: {error}"), failed.err
 
 
 def test_taken_name_is_refused_with_those_that_are() -> None:

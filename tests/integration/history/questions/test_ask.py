@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from datetime import timedelta
@@ -315,6 +316,9 @@ def test_answers_are_tables_of_sql(state: Path) -> None:
     query = "SELECT s.channel, c.unit FROM stuck AS s JOIN channel AS c ON c.name = s.channel"
     done = plantlog(state, "sql", "--json", "--with", f"stuck={words}", query)
     assert json.loads(done.out) == [{"channel": "unit/x_1", "unit": "bar"}], done.err
+    asked = run(state, *shlex.split(words), "--csv")
+    assert asked.err.splitlines()
+    assert done.err.splitlines() == [f"note: stuck: {line}" for line in asked.err.splitlines()]
     for wrong, message in (
         ("stuck", "--with: found 'stuck'; legal: NAME='QUESTION --from TIME"),
         ("stuck=nothing --from 1h", "unknown question 'nothing'"),
