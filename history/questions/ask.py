@@ -159,11 +159,11 @@ def answer(
     if "reference" in options:
         options = {**options, "reference": _reference(options["reference"], until - since, now)}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
-    archives = None
+    limits, archives = replace(limits, narrow=_ADVICE), None
     if plants is not None:
         if installation != ALL:
             raise OperationError("--installation cannot be combined with --plants: use --plant")
-        request, archives = _run(prepare_archived(plants, question, arguments, list(channels) or None))
+        request, archives = _run(prepare_archived(plants, question, arguments, list(channels) or None, limits))
     else:
         from history.questions.database_request import request_of  # noqa: PLC0415 (archives need no driver)
 
@@ -175,7 +175,7 @@ def answer(
             executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        with portions.answer_session(state, request, replace(limits, narrow=_ADVICE), executor, archives) as session:
+        with portions.answer_session(state, request, limits, executor, archives) as session:
             table = session.table("FROM answer")
             lines = [portions.notes(session, request), *(archives.notes(request.first) if archives is not None else ())]
             if plot is not None and table.num_rows:

@@ -19,6 +19,7 @@ from schema.question_files import CHANNEL, REFERENCE, Parameter, Question
 
 if TYPE_CHECKING:
     from history.archive_days.plants import Plants
+    from history.sql.sources.execution import Limits
     from history.sql.sources.plants import PlantArchives
 
 _DAY = timedelta(days=1)
@@ -141,9 +142,9 @@ class Request:
 
 
 async def prepare_archived(
-    plants: Plants, question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None
+    plants: Plants, question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None, limits: Limits
 ) -> tuple[Request, PlantArchives]:
-    """A request about the archives of plants, and what is read of them.
+    """A request about the archives of plants, and what is read of them. Raises OperationError, also if time is up.
 
     The parameters are those of :func:`history.questions.database_request.prepare`.
     """
@@ -151,7 +152,7 @@ async def prepare_archived(
 
     values = {**await parse_values(cast_by_duckdb(), question, arguments), "channels": patterns}
     first = first_read(question, values)
-    archives = PlantArchives(plants, first - _EARLIER, values["until"])
+    archives = PlantArchives(plants, first - _EARLIER, values["until"], limits)
     names = {row["name"]: row["unit_path"] for row in archives.channels}
     named = named_channels(question, arguments, patterns)
     if unmatched := [one for one in named if not any(matches(name, [one]) for name in names)]:

@@ -21,7 +21,9 @@ Output = Annotated[
 ]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory that a query may use, such as 500MB or 2GB.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU cores that a query may use.")]
-Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")]
+Timeout = Annotated[
+    str, typer.Option(metavar="DURATION", help="Time that the command may take; at a prompt, each query.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Channels = Annotated[
     list[str] | None, typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")

@@ -94,7 +94,7 @@ def ask(
     limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
     of_plants = questions.chosen_plants(plants, plant or [])
-    with ExitStack() as stack:
+    with limits.deadline(), ExitStack() as stack:
         partial = None if output is None else stack.enter_context(file_output.begun(output))
         table, note = questions.answer(
             State.current(), question, time_range, channel or [], options, installation, limits, plot, of_plants
@@ -184,8 +184,10 @@ def sql(
     files = _by_name("--table", table, "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet", asked)
     if output is not None and (as_csv or as_json):
         raise OperationError(_ONE_FORM)
+    is_prompt = query is None and output is None and sys.stdin.isatty()
+    text = sys.stdin.read() if query is None and not is_prompt else query or ""
     rows = None
-    with ExitStack() as stack:
+    with limits.deadline() as deadline, ExitStack() as stack:
         partial = None if output is None else stack.enter_context(file_output.begun(output))
         archives = of_plants = None
         if plants is not None or plant:
@@ -194,7 +196,7 @@ def sql(
 
             of_plants = chosen_plants(plants, plant or [])
             assert of_plants is not None
-            archives = PlantArchives(of_plants)
+            archives = PlantArchives(of_plants, limits=limits)
         others, notes = tables(state, asked, limits, of_plants) if asked else ({}, [])
         own = {name: Path(file) for name, file in files.items()}
         session = stack.enter_context(
@@ -203,12 +205,12 @@ def sql(
         for note in (*notes, *session.notes, *(archives.notes() if archives is not None else ())):
             typer.echo(f"note: {note}", err=True)
         if output is not None and partial is not None:
-            text = sys.stdin.read() if query is None else query
             rows = file_output.write(session, text, output, partial, Console(stderr=True))
-        elif query is None and sys.stdin.isatty():
+        elif is_prompt:
+            deadline.cancel()  # each query has its own
             printed.prompt(session, form)
         else:
-            printed.answer(session, sys.stdin.read() if query is None else query, form)
+            printed.answer(session, text, form)
     if rows is not None:
         typer.echo(f"{output}: {count(rows, 'row')}")
 

@@ -6,9 +6,11 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from threading import Timer
 from typing import TypeVar
 
 from core.config.options import table_in_force
@@ -43,6 +45,22 @@ class Limits:
         if not _SIZES[0] <= size <= _SIZES[1]:
             legal = "a size from 8MB to 1024TB, such as 500MB or 2GB"
             raise OperationError(f"--memory: found {self.memory!r}; legal: {legal}")
+
+    @contextmanager
+    def deadline(self) -> Iterator[Timer]:
+        """Let all that is done in the block with these limits share their time. The timer ends it, unless cancelled."""
+        timer = Timer(self.seconds, self.stop.set_result, (None,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield timer
+        finally:
+            timer.cancel()
+
+    def require_time(self) -> None:
+        """Raise OperationError if nobody waits for the answer any more."""
+        if self.stop.done():
+            raise OperationError(f"the query took longer than {self.seconds:g} s: {self.advice('--timeout')}")
 
     def advice(self, option: str) -> str:
         """Advice on what to do where a limit does not suffice."""

@@ -7,12 +7,12 @@ long as the file of plants lists the same ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,16 +26,19 @@ from history.archive.channel_table import PLACE
 from history.archive.meanings import Meanings
 from history.archive_days.plants import REQUESTS
 from history.codec.row_groups import TIME
+from history.sql.sources.execution import Limits, in_order
 from history.standalone import schema_of
 
 if TYPE_CHECKING:
     from history.archive.day_files import DayFiles
     from history.archive_days.plants import Plant, Plants
 
+Result = TypeVar("Result")
 _IDS = 2**31 - 1
 EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
 _GAP_KEY = ["source_id", "channel_id", "from_time"]
 NOT_ARCHIVED = "not_archived"  # reason of a gap
+_SUBMITTED = 4 * REQUESTS  # days at a time, of which some wait
 _MAX_CACHED = 10_000_000  # channels of days, of 30 bytes each
 _DAY = timedelta(days=1)
 
@@ -51,18 +54,29 @@ VERSIONS = schema(channel_id=pa.int32(), valid_from=TIME, valid_to=TIME, name=pa
 class PlantArchives:
     """Channels, sources, gaps and events of the plants, from the files of some of their days."""
 
-    def __init__(self, plants: Plants, since: datetime | None = None, until: datetime | None = None) -> None:
-        """``since``, ``until``: the time that is read (None: all that is archived)."""
+    def __init__(
+        self,
+        plants: Plants,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """``since``, ``until``: the time that is read (None: all that is archived). ``limits``: those of whoever waits.
+
+        Raises OperationError, also where their time is up.
+        """
         self.questions = plants.questions
         self._plants = plants
+        self._limits = limits
         self._first = None if since is None else since.date()
         self._last = None if until is None else (until - timedelta(microseconds=1)).date()
         self._size = _IDS // plants.n
         self._cached: dict[tuple[Plant, date], Any] = {}
         self._turn = Lock()  # DuckDB's threads read at the same time
-        for plant in plants.plants:
-            plants.days(plant)
-        plants.read([(plant, day) for plant in plants.plants for day in self._days(plant)])
+        days = self._all()
+        for _ in self._of_each(plants.manifest, days):
+            pass
+        plants.read(days)  # compares the order of their seals
 
     @property
     def days(self) -> list[date]:
@@ -97,8 +111,7 @@ class PlantArchives:
             if missing and sum(map(len, self._cached.values())) > _MAX_CACHED:
                 self._cached.clear()
                 missing = keys
-            with ThreadPoolExecutor(REQUESTS) as threads:
-                self._cached.update(zip(missing, threads.map(lambda key: self._places(*key), missing), strict=True))
+            self._cached.update(zip(missing, self._of_each(self._places, missing), strict=True))
             return {key: self._cached[key] for key in keys}
 
     def places(self, day: date) -> Iterator[tuple[int, DayFiles, Any]]:
@@ -184,6 +197,14 @@ class PlantArchives:
         for plant in self._plants.plants:
             if day in self._plants.days(plant):
                 yield self._rows(plant, self._plants.files(plant, day), "events")
+
+    def _of_each(self, read: Callable[[Plant, date], Result], days: Iterable[tuple[Plant, date]]) -> Iterator[Result]:
+        """What is read of each day, several at a time. Raises OperationError if time is up."""
+        with ThreadPoolExecutor(REQUESTS) as threads:
+            for result in in_order(lambda day: threads.submit(read, *day), days, _SUBMITTED):
+                if self._limits is not None:
+                    self._limits.require_time()
+                yield result
 
     def _days(self, plant: Plant) -> list[date]:
         """Archived days of the time that is read, ascending."""

@@ -1,14 +1,19 @@
-"""Limits of queries of DuckDB: which are legal."""
+"""Limits of queries of DuckDB: which are legal, and the time of all that a command does."""
 
 from __future__ import annotations
 
 import re
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from core.errors import OperationError
 from history.sql.sources.execution import Limits
+from tests.command import run
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("memory", ["8k", "-1GB", "1", "", "much", "0GB", "7.9MB", "1025TB", "50%", "2GB, 3GB"])
@@ -21,3 +26,27 @@ def test_memory_that_is_none_is_refused(memory: str) -> None:
 @pytest.mark.parametrize("memory", ["8MB", "500MB", "2GB", "2GiB", "1.5 gb", "1024TB"])
 def test_legal_memory_is_what_duckdb_takes(memory: str) -> None:
     duckdb.connect(config={"memory_limit": Limits(memory, 2, 60).memory}).close()
+
+
+def test_time_is_that_of_all_that_is_done() -> None:
+    limits = Limits("2GB", 2, 0.01)
+    with limits.deadline():
+        wait([limits.stop], PATIENCE)
+        with pytest.raises(OperationError, match=r"^the query took longer than 0\.01 s: .*, or raise --timeout$"):
+            limits.require_time()
+    limits = Limits("2GB", 2, 3600)
+    with limits.deadline() as deadline:
+        limits.require_time()
+    deadline.join(PATIENCE)
+    limits.require_time()
+
+
+def test_answers_share_the_time_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer_slowly(*arguments: Any, **_: Any) -> None:
+        [limits] = [one for one in arguments if isinstance(one, Limits)]
+        wait([limits.stop], PATIENCE)
+        limits.require_time()
+
+    monkeypatch.setattr("history.questions.ask.answer", answer_slowly)
+    done = run(tmp_path, "sql", "--timeout", "10ms", "--with", "a=timeline --from 1h", "SELECT 1")
+    assert done.err.startswith("plantlog: the query took longer than 0.01 s"), done

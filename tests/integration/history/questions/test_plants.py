@@ -25,6 +25,7 @@ from history.questions.ask import TimeRange, answer
 from history.seals.keys import load_signer, public_pem
 from history.sql.session import opened
 from history.sql.sources import portion
+from history.sql.sources.execution import Limits
 from history.sql.sources.plants import PlantArchives
 from lab.bench import local_cluster
 from schema.question_files import questions
@@ -390,6 +391,15 @@ def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -
         *[(10, 11)] * 2,
         *[(12, 14)] * 2,
     ], "of each source"
+
+
+def test_reading_ends_when_time_is_up(company: Company) -> None:
+    limits, plants = Limits("2GB", 2, 60), plants_of(company.file)
+    archives = PlantArchives(plants, limits=limits)
+    limits.stop.set_result(None)
+    for read in (lambda: archives.channels, lambda: PlantArchives(plants, limits=limits)):
+        with pytest.raises(OperationError, match="the query took longer than 60 s"):
+            read()
 
 
 @pytest.mark.slow
