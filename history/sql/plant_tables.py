@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.paths import State
-from history.sql.sources.execution import THREADS, Limits
+from history.sql.sources.execution import Limits
 from history.sql.sources.samples import SampleSource
 from history.sql.sources.scan import ScannedTable, Scans
 
@@ -46,7 +46,7 @@ def plant_tables(
     scans = Scans(failures)
     with ExitStack() as stack:
         computing = executor or limits.executor(state.root, None if archives is None else archives.questions)
-        executors = computing, ThreadPoolExecutor(THREADS)
+        executors = computing, ThreadPoolExecutor(limits.threads)
         end_executors = partial(_end, executors)
         stack.callback(end_executors)
         source: SampleSource

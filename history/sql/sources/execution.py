@@ -19,7 +19,6 @@ from history.sql.sources.processes import Processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-THREADS = 2  # of this process, that read an archive or compute
 _SIZE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B\s*", re.IGNORECASE)
 _SIZES = 8 * 10**6, 1024 * 10**12  # bytes: with 2 MiB DuckDB counts no rows
 
@@ -76,12 +75,10 @@ class Limits:
             from history.sql.sources.cluster import Cluster  # noqa: PLC0415
 
             return Cluster(options, self.seconds)
-        return Processes(self.threads) if self.threads > 1 else ThreadPoolExecutor(THREADS)
+        return Processes(self.threads) if self.threads > 1 else ThreadPoolExecutor(1)
 
 
-def in_order(
-    submit: Callable[[Item], Future[Result]], items: Iterable[Item], at_a_time: int = THREADS
-) -> Iterator[Result]:
+def in_order(submit: Callable[[Item], Future[Result]], items: Iterable[Item], at_a_time: int) -> Iterator[Result]:
     """Results of items in their order. So many are submitted at a time, and no more results wait."""
     waiting = iter(items)
     submitted: deque[Future[Result]] = deque()

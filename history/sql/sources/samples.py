@@ -20,7 +20,7 @@ from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import RHYTHM, as_arrow, by_portion
 from history.sql.sources.cluster import Cluster
-from history.sql.sources.execution import THREADS, in_order
+from history.sql.sources.execution import in_order
 from history.sql.sources.held import HELD_US, Last, Unknown, WithoutUnknown, preceded
 from history.sql.sources.portion import Day, Kernel, SamplePortion, compute, forget_footers, split_days
 from history.sql.sources.scan import Hours, Scan, hours_within
@@ -45,13 +45,13 @@ class SampleSource(ABC):
     """Reads samples wherever they are, as rows or by kernels."""
 
     def __init__(self, executor: Executor, threads: Executor, at_a_time: int) -> None:
-        """``executor``: computes kernels, of so many portions at a time; ``threads``: of this process, for what is too
-        little or too large to be sent.
+        """Reads so many portions at a time. ``executor``: computes kernels; ``threads``: of this process, for what is
+        too little or too large to be sent.
         """
         self._executor = executor
         self._cluster = executor if isinstance(executor, Cluster) else None
         self._threads = threads
-        self._at_a_time = max(at_a_time, THREADS)
+        self._at_a_time = at_a_time
         forget_footers()
 
     @abstractmethod
@@ -110,7 +110,9 @@ class SampleSource(ABC):
             dropped = dict[date, dict[int, list[int]]]()
             for day in self._placed(scan, meanings_of, group, in_database):
                 of_day = self._portions([day], day.hours.within, names, in_parts=True)
-                results = in_order(lambda portion: self._threads.submit(compute, kernel, portion), of_day)
+                results = in_order(
+                    lambda portion: self._threads.submit(compute, kernel, portion), of_day, self._at_a_time
+                )
                 for columns in chain.from_iterable(chain.from_iterable(results)):
                     yield _finished(columns, scan, meanings_of(day.hours.day))
                 dropped[day.hours.day] = day.dropped

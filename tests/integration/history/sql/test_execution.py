@@ -47,7 +47,7 @@ def stop(number: int) -> None:
 
 
 def results(processes: Executor, call: Callable[[int], Result], n: int) -> list[Result]:
-    return list(in_order(lambda number: processes.submit(call, number), range(n)))
+    return list(in_order(lambda number: processes.submit(call, number), range(n), 2))
 
 
 def test_results_of_other_processes_are_in_order() -> None:

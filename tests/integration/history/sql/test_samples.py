@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 
 from core.timestamps import begin
 from history.reading.day_samples import DaySamples
+from history.sql.sources.portion import compute
 from tests import repository_servers
 from tests.config_in_force import activate
 from tests.integration.history.archive_maintenance import Maintained
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.integration.history.sql.asking import (
+    LIMITS,
     NEXT,
     Opened,
     archived_and_dropped,
@@ -26,6 +31,7 @@ from tests.integration.history.sql.asking import (
 )
 from tests.repository_servers import running
 from tests.sample_tables import HOUR_US, bits
+from tests.waiting import PATIENCE
 
 
 async def test_same_samples_before_and_after_a_day_is_archived_and_dropped(plant: Maintained) -> None:
@@ -65,6 +71,30 @@ async def test_packed_channels_with_few_samples_are_read_together(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT count(*) FROM samples", f"FROM runs_of(NULL, DATE '{DAY}', DATE '{NEXT}', INTERVAL '0 s')"],
+    ids=["rows", "kernel"],
+)
+async def test_as_many_threads_read_as_the_limit_says(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, query: str, threads: int
+) -> None:
+    meeting, met = Barrier(2), list[bool]()
+
+    def compute_together(*arguments: Any) -> Any:
+        with suppress(BrokenBarrierError):
+            if not met:
+                meeting.wait(PATIENCE if threads == 2 else 0.1)
+                met.append(True)
+        return compute(*arguments)
+
+    monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", 100_000)  # each channel is a portion
+    monkeypatch.setattr("history.sql.sources.samples.compute", compute_together)
+    await rows_of(plant, query, limits=replace(LIMITS, threads=threads))
+    assert bool(met) == (threads == 2)
+
+
 async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained) -> None:
     expected = await both_days(plant)
     await archived_and_dropped(plant)
