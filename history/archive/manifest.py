@@ -10,7 +10,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from typing import Any, Literal, get_args
@@ -117,6 +117,13 @@ class Manifest:
     def of_table(self, table: Table) -> list[ArchivedFile]:
         """The files of a table."""
         return [file for file in self.files if file.table == table]
+
+    def differences(self, seal: Seal) -> Iterator[str]:
+        """What it says otherwise than the newest seal of its day."""
+        for name in ("day", "revision", "serial", "root", "samples", "channels"):
+            listed, sealed = getattr(self, name), getattr(seal, name)
+            if listed != sealed:
+                yield f"{name}: {listed} by the manifest, {sealed} by the seal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,10 +147,7 @@ def _seal_problems(manifest: Manifest, proof: Proof, anchors: Sequence[str] | No
         yield wrong
         return
     yield from seal_problems(seals, keys, anchors)
-    for name in ("day", "revision", "serial", "root", "samples", "channels"):
-        listed, sealed = getattr(manifest, name), getattr(seals[-1], name)
-        if listed != sealed:
-            yield f"{name}: {listed} by the manifest, {sealed} by the seal"
+    yield from manifest.differences(seals[-1])
 
 
 def _once(folders: Sequence[str]) -> Sequence[str]:

@@ -121,11 +121,8 @@ class _Check:
     @staticmethod
     def of_manifest(files: DayFiles, bundle: SealBundle) -> Iterator[str]:
         """Differences of the manifest from the seal and the files."""
-        manifest, seal = files.manifest, bundle.seals[-1]
-        for name in ("day", "revision", "serial", "root", "samples", "channels"):
-            listed, sealed = getattr(manifest, name), getattr(seal, name)
-            if listed != sealed:
-                yield f"{name}: {listed} by the manifest, {sealed} by the seal"
+        manifest = files.manifest
+        yield from manifest.differences(bundle.seals[-1])
         if manifest.proof not in (None, Proof.of_bundle(bundle)):
             yield "the manifest has other seals, keys or sources than the file of the seal"
         for file in manifest.files:
