@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from typing import Any, Literal, get_args
@@ -32,6 +33,7 @@ _TAIL_BYTES = 8  # bytes at the end of a Parquet file: the footer's length, and 
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
 
 Table = Literal["samples", "channels", "events", "gaps", "seal"]
+_ONE_FILE: tuple[Table, ...] = ("channels", "events", "gaps", "seal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,25 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
             begin, pattern, words = f"{folder.seals}/{folder.day}-", _SEAL, "NUMBER.json.gz"
         if not (file.path.startswith(begin) and pattern.fullmatch(file.path, len(begin))):
             raise OperationError(f"{file_name}: files: found {file.path}; legal: {begin}{words}")
+    for table in _ONE_FILE:
+        if (n := len(manifest.of_table(table))) != 1:
+            raise OperationError(f"{file_name}: files: found {n} of the table {table}; legal: 1")
     return manifest
+
+
+def archived_days(location: Location, installation: UUID | None = None) -> dict[UUID, list[date]]:
+    """The archived days, ascending, of each installation, or of one. Ignores what has not the name of a manifest.
+
+    Raises OperationError.
+    """
+    days: dict[UUID, list[date]] = {}
+    for path in location.listing(MANIFESTS if installation is None else f"{MANIFESTS}/installation={installation}"):
+        with suppress(ValueError):
+            _, folder, name = path.split("/")
+            day = DayFolder(UUID(folder.partition("=")[2]), date.fromisoformat(name.removesuffix(".json")))
+            if day.manifest == path:
+                days.setdefault(day.installation, []).append(day.day)
+    return {each: sorted(days[each]) for each in sorted(days)}
 
 
 def remove_leftovers(location: Location, folder: DayFolder) -> None:

@@ -5,7 +5,6 @@ A plant's name is that of whoever asks; its public key proves that a day is of t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,12 +16,11 @@ from uuid import UUID
 from core.errors import OperationError
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
-from history.archive.manifest import MANIFESTS, DayFolder, Manifest, Proof, read_manifest
+from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
 from history.archive_days.verify import problems_of, problems_of_chain, proof_of
 from history.seals.seal_store import chain_problems
 from history.standalone import seal_problems, wrong_key
 
-_MANIFEST = re.compile(rf"{MANIFESTS}/installation=([0-9a-f-]{{36}})/(\d{{4}}-\d\d-\d\d)\.json")
 REQUESTS = 16  # at a time
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -64,16 +62,14 @@ class Plants:
     def days(self, plant: Plant) -> tuple[date, ...]:
         """The archived days of a plant, ascending. Raises OperationError if it has none."""
         if self._days is None:
-            folders = [f"{MANIFESTS}/installation={plant.installation}" for plant in self.plants]
-            paths = [path for folder in _once(folders) for path in self.location.listing(folder)]
-            dates: dict[str, list[date]] = {}
-            for match in filter(None, map(_MANIFEST.fullmatch, paths)):
-                dates.setdefault(match[1], []).append(date.fromisoformat(match[2]))
-            self._days = {each: tuple(sorted(dates.get(str(each.installation), ()))) for each in self.plants}
+            # One listing of all is fewer requests than one for each.
+            archived = archived_days(self.location, self.plants[0].installation if len(self.plants) == 1 else None)
+            self._days = {each: tuple(archived.get(each.installation, ())) for each in self.plants}
             if missing := [each for each, days in self._days.items() if not days]:
+                legal = ", ".join(map(str, archived_days(self.location))) or "none"
                 raise OperationError(
                     f"archive {self.location.name}: {missing[0].label}no day of installation "
-                    f"{missing[0].installation} is archived there; legal: {self._installations()}"
+                    f"{missing[0].installation} is archived there; legal: {legal}"
                 )
         return self._days[plant]
 
@@ -133,10 +129,6 @@ class Plants:
                 problem = chain_problems([before, after], None, from_first=False)[0]
                 raise OperationError(f"archive {self.location.name}: {plant.label}{problem}")
 
-    def _installations(self) -> str:
-        paths = filter(None, map(_MANIFEST.fullmatch, self.location.listing(MANIFESTS)))
-        return ", ".join(sorted({match[1] for match in paths})) or "none"
-
 
 def _seal_problems(manifest: Manifest, proof: Proof, anchors: Sequence[str] | None) -> Iterator[str]:
     seals, keys = proof.seals, proof.keys
@@ -148,8 +140,3 @@ def _seal_problems(manifest: Manifest, proof: Proof, anchors: Sequence[str] | No
         return
     yield from seal_problems(seals, keys, anchors)
     yield from manifest.differences(seals[-1])
-
-
-def _once(folders: Sequence[str]) -> Sequence[str]:
-    """One listing of all is fewer requests than one for each."""
-    return folders if len(folders) == 1 else [MANIFESTS]

@@ -20,7 +20,7 @@ from core.status_codes import BAD
 from core.timestamps import begin, microseconds
 from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
-from history.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
+from history.archive.manifest import DayFolder, Manifest, archived_days, read_manifest
 from history.archive.meanings import TEXT, Meanings
 from history.archive_days.verify import problems_of, problems_of_chain, proof_of
 from history.codec.row_groups import TIME
@@ -65,20 +65,19 @@ class Archive:
     def open(cls, name: str, installation: UUID | None = None, s3: S3Options | None = None) -> Archive:
         """``name``: a folder or ``s3://BUCKET/PATH``; ``installation``: required if there are several.
 
-        Raises OperationError.
+        Raises OperationError, also if no day of it is archived there.
         """
         location = Location.at(name, s3)
-        installations = sorted({path.split("/")[1].partition("=")[2] for path in location.listing(MANIFESTS)})
-        if installation is None and len(installations) != 1:
-            legal = f"one of {', '.join(installations)}" if installations else "a location with archived days"
-            raise OperationError(f"archive {name}: installation: found none given; legal: {legal}")
-        return cls(location, installation or UUID(installations[0]))
+        installations = list(archived_days(location))
+        chosen = installations[0] if installation is None and len(installations) == 1 else installation
+        if chosen not in installations:
+            legal = f"one of {', '.join(map(str, installations))}" if installations else "a location with archived days"
+            raise OperationError(f"archive {name}: installation: found {chosen or 'none given'}; legal: {legal}")
+        return cls(location, chosen)
 
     def days(self) -> list[date]:
         """The archived days, ascending."""
-        paths = self.location.listing(f"{MANIFESTS}/installation={self.installation}")
-        names = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
-        return sorted(date.fromisoformat(name) for name in names)
+        return archived_days(self.location, self.installation).get(self.installation, [])
 
     def days_between(self, since: datetime, until: datetime) -> list[date]:
         """Days that have samples of an interval."""

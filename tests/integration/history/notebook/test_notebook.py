@@ -194,6 +194,15 @@ def test_file_with_other_bytes_is_found_by_the_seal(archive: str, key: Path) -> 
     )
 
 
+def test_other_files_beside_the_manifests_are_ignored(archive: str) -> None:
+    folder = only(archive, f"manifests/*/{DAY}.json").parent
+    for name in ("notes.json", "2026-02-30.json", "20260309.json", f"{DAY}.json.old"):
+        (folder / name).write_text("{}")
+    (folder.parent / "notes.json").write_text("{}")
+    assert notebook.samples(archive).num_rows == 1160
+    assert notebook.samples(archive, installation=folder.name.partition("=")[2]).num_rows == 1160
+
+
 def test_manifest_of_another_plant_is_an_error(archive: str) -> None:
     path = only(archive, f"manifests/*/{DAY}.json")
     data = {**json.loads(path.read_text()), "installation": "00000000-0000-0000-0000-000000000000", "plant": "south"}
@@ -203,7 +212,15 @@ def test_manifest_of_another_plant_is_an_error(archive: str) -> None:
     assert f"{path.name} is not a manifest" in raised(archive)
 
 
-def test_wrong_arguments_are_errors(archive: str, tmp_path: Path) -> None:
+def test_manifest_without_a_table_is_an_error(archive: str, key: Path) -> None:
+    path = only(archive, f"manifests/*/{DAY}.json")
+    data = json.loads(path.read_text())
+    data["files"] = [file for file in data["files"] if file["table"] != "seal"]
+    path.write_text(json.dumps(data))
+    assert f"{path.name}: files: found 0 of the table seal; legal: 1" in raised(archive, verify=True, key=key)
+
+
+def test_wrong_arguments_are_errors(archive: str, key: Path, tmp_path: Path) -> None:
     assert notebook.samples(Path(archive), end=f"{DAY}T05:01").num_rows > 0
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"location": 3}, "location: found 3; legal: a folder"),
@@ -236,6 +253,13 @@ def test_wrong_arguments_are_errors(archive: str, tmp_path: Path) -> None:
         assert problem in str(error.value)
     assert "start: found 'noon'; legal: a time such as" in raised(archive, start="noon")
     assert "installation: found 'x'; legal: an id" in raised(archive, installation="x")
+    other = "00000000-0000-4000-8000-000000000000"
+    [own] = (path.name.partition("=")[2] for path in Path(archive).glob("manifests/*"))
+    for options in ({}, {"verify": True, "key": key}):
+        assert f"installation: found {other}; legal: one of {own}" in raised(archive, installation=other, **options)
+    for function in (notebook.series, notebook.gaps, notebook.plot):
+        with pytest.raises(notebook.ArchiveError, match=f"installation: found {other}; legal: one of {own}"):
+            function(archive, installation=other)
     assert "no such folder" in raised(str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     assert "a location with archived days" in raised(str(tmp_path / "empty"))
