@@ -18,7 +18,7 @@ from core.samples import NO_SAMPLES, Samples
 from history.archive.day_files import DayFiles, time_mask
 from history.archive.location import Location, in_thread
 from history.archive.manifest import DayFolder, Manifest, find_manifest
-from history.archive_days.verify import problems_of
+from history.archive_days.verify import verify_files
 from history.archive_days.writer import DayWriter, Origin
 from history.reading.day_samples import DaySamples, only_stored
 from history.reading.hours import hour_digests
@@ -110,7 +110,7 @@ async def _copied(
     """A day that was archived elsewhere and is here as it was there; None: it is not."""
     if current is None or (current.revision, current.root) != (row["revision"], row["root"].hex()):
         return None
-    problems = await in_thread(problems_of, DayFiles(location, folder, current), None)
+    problems, _ = await in_thread(verify_files, DayFiles(location, folder, current), None)
     return None if problems else current
 
 

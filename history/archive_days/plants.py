@@ -5,7 +5,7 @@ A plant's name is that of whoever asks; its public key proves that a day is of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,9 +17,9 @@ from core.errors import OperationError
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
-from history.archive_days.verify import problems_of, problems_of_chain, proof_of
+from history.archive_days.verify import problems_of_chain, proof_of, verify_files
 from history.seals.seal_store import chain_problems
-from history.standalone import seal_problems, wrong_key
+from history.standalone import Amendment, seal_problems, wrong_key
 
 REQUESTS = 16  # at a time
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -43,6 +43,21 @@ class Plant:
     def label(self) -> str:
         """Beginning of messages about it."""
         return f"plant {self.name}: " if self.name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantVerdict:
+    """Result of the verification of a plant's day, or of its chain of seals."""
+
+    plant: Plant
+    day: date | None  # None: the chain
+    problems: list[str]  # none: as sealed
+    amended: list[Amendment]  # what later seals of the day have otherwise
+
+    @property
+    def strictly_ok(self) -> bool:
+        """Return whether all is as sealed first, or proven to have come later."""
+        return not self.problems and all(amendment.proven for amendment in self.amended)
 
 
 class Plants:
@@ -97,21 +112,34 @@ class Plants:
         """The files of a day whose seals are by the plant's key. Raises OperationError."""
         return DayFiles(self.location, DayFolder(plant.installation, day), self.manifest(plant, day))
 
-    def verify(self, day: date | None = None) -> Iterator[tuple[Plant, date | None, list[str]]]:
-        """Differences of each plant's days (None: all) from their seals, and of its chain of seals, whose day is None.
+    def verify(self, days: Callable[[Plant], Iterable[date]]) -> Iterator[PlantVerdict]:
+        """Verdicts on the chain of all seals of each plant, and then on some of its days.
 
-        Raises OperationError if the storage fails, or if the day is not archived.
+        What can't be read, or is not archived, is a problem of the chain or of the day: others are verified all the
+        same. Raises OperationError if a plant has no day at all.
         """
         for plant in self.plants:
-            folders = {each: DayFolder(plant.installation, each) for each in self.days(plant)}
-            manifests = {each: read_manifest(self.location, folder) for each, folder in folders.items()}
-            proofs = (proof_of(self.location, manifest) for manifest in manifests.values())
-            yield plant, None, problems_of_chain(proofs, plant.keys)
-            if day is not None and day not in manifests:
-                raise OperationError(f"archive {self.location.name}: {plant.label}{day} is not in it")
-            for each in manifests if day is None else [day]:
-                files = DayFiles(self.location, folders[each], manifests[each])
-                yield plant, each, problems_of(files, plant.keys)
+            yield self._verify_chain(plant)
+            for day in days(plant):
+                yield self._verify_day(plant, day)
+
+    def _verify_chain(self, plant: Plant) -> PlantVerdict:
+        proofs, problems = list[Proof](), list[str]()
+        for day in self.days(plant):
+            try:
+                proofs.append(proof_of(self.location, read_manifest(self.location, DayFolder(plant.installation, day))))
+            except OperationError as error:
+                problems.append(str(error))
+        return PlantVerdict(plant, None, problems + problems_of_chain(proofs, plant.keys), [])
+
+    def _verify_day(self, plant: Plant, day: date) -> PlantVerdict:
+        folder = DayFolder(plant.installation, day)
+        try:
+            # Read again, as the day may have been amended while others were verified.
+            files = DayFiles(self.location, folder, read_manifest(self.location, folder))
+            return PlantVerdict(plant, day, *verify_files(files, plant.keys))
+        except OperationError as error:
+            return PlantVerdict(plant, day, [str(error)], [])
 
     def _verified(self, plant: Plant, day: date) -> Manifest:
         manifest = read_manifest(self.location, DayFolder(plant.installation, day))

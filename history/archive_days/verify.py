@@ -15,6 +15,7 @@ from history.reading.hours import hour_digests
 from history.seals.seal_store import chain_problems
 from history.standalone import (
     AmendedRows,
+    Amendment,
     HourDifference,
     Key,
     Seal,
@@ -34,8 +35,10 @@ from history.standalone import (
 )
 
 
-def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int] | None = None) -> list[str]:
-    """Differences from the seal or the manifest; empty: none.
+def verify_files(
+    files: DayFiles, anchors: Sequence[str] | None, changed: Set[int] | None = None
+) -> tuple[list[str], list[Amendment]]:
+    """Differences from the seal or the manifest (none: it is as sealed), and those of the seal's revisions.
 
     ``anchors``: trusted public keys; None: those beside the seal. ``changed``: read only these channels, and files that
     are not published yet (the others were verified before); None: all. Raises OperationError if the storage fails.
@@ -51,20 +54,20 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
         elif (changed is None or path != file.path) and location.digest(path).sha256 != file.sha256:
             problems.append(f"{path} is not the file of the manifest: its SHA-256 differs")
     if problems:
-        return problems
+        return problems, []
     try:
         [seal] = manifest.of_table("seal")
         bundle = read_bundle(location, files.path(seal))
         problems += bundle.problems(anchors)
         if not bundle.seals:
-            return [*problems, f"{seal.path} has no seal"]
+            return [*problems, f"{seal.path} has no seal"], []
         problems += _Check.of_manifest(files, bundle)
         check = _Check(files, bundle, changed)
         differences = [difference.describe() for difference in check.differences()]
-        unproven = amendments(bundle.differs, bundle.parts, bundle.rows, check.rows)[1]
-        return [*problems, *check.channels(), *check.lacking, *differences, *unproven]
+        amended, unproven = amendments(bundle.differs, bundle.parts, bundle.rows, check.rows)
+        return [*problems, *check.channels(), *check.lacking, *differences, *unproven], amended
     except UnverifiableError as error:
-        return [*problems, str(error)]
+        return [*problems, str(error)], []
 
 
 def read_bundle(location: Location, path: str) -> SealBundle:
@@ -89,7 +92,7 @@ def proof_of(location: Location, manifest: Manifest) -> Proof:
 
 def problems_of_chain(proofs: Iterable[Proof], anchors: Sequence[str] | None) -> list[str]:
     """Places where the chain of seals of archived days is cut or signed by another key. ``anchors``: as of
-    :func:`problems_of`.
+    :func:`verify_files`.
 
     The days before the first one may have gone from the archive.
     """

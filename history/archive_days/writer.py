@@ -31,7 +31,7 @@ from history.archive.manifest import (
 )
 from history.archive.parquet_writers import RowFile
 from history.archive.sample_file import SampleWriter
-from history.archive_days.verify import problems_of
+from history.archive_days.verify import verify_files
 from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import gap_rows
 from history.reading.scope import Scope
@@ -119,7 +119,7 @@ class DayWriter:
             await self._rows()
             await in_thread(self._channels_and_seal)
             files = await in_thread(self._day_files)
-            problems = await in_thread(problems_of, files, None, changed)
+            problems, _ = await in_thread(verify_files, files, None, changed)
             if problems:
                 more = f", and {len(problems) - _MAX_LISTED:,} more" if len(problems) > _MAX_LISTED else ""
                 raise NotAsSealed(

@@ -22,7 +22,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import DayFolder, Manifest, archived_days, read_manifest
 from history.archive.meanings import TEXT, Meanings
-from history.archive_days.verify import problems_of, problems_of_chain, proof_of
+from history.archive_days.verify import problems_of_chain, proof_of, verify_files
 from history.codec.row_groups import TIME
 
 SAMPLES = pa.schema(
@@ -113,7 +113,7 @@ class Archive:
 
     def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
         """Differences of a day from its seal. ``anchors``: trusted public keys. Raises OperationError."""
-        return problems_of(self._files(day), anchors)
+        return verify_files(self._files(day), anchors)[0]
 
     def chain_problems(self, anchors: Sequence[str]) -> list[str]:
         """Places where the chain of seals of all archived days is cut or signed by another key. ``anchors``: trusted

@@ -62,9 +62,10 @@ def opened(
     if (listed := plants_at(location, plant, installation=installation, s3=s3, key=key)) is not None:
         from history.notebook.several import SeveralArchives  # noqa: PLC0415
 
-        for of, day, problems in listed.verify() if verify else ():
-            if problems:
-                raise OperationError(f"archive {location}: {of.label}{day or 'chain of seals'}: {'; '.join(problems)}")
+        for verdict in listed.verify(listed.days) if verify else ():
+            if verdict.problems:
+                what = f"{verdict.plant.label}{verdict.day or 'chain of seals'}"
+                raise OperationError(f"archive {location}: {what}: {'; '.join(verdict.problems)}")
         return SeveralArchives(listed), since, until
     archive = opened_archive(location, installation, s3)
     anchors = None if key is None else keys_of(key)

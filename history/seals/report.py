@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
@@ -124,15 +125,23 @@ def format_report(report: Report, limit: int) -> list[str]:
         lines += [f"  {sealing(day.seal)}"] if day.seal else []
         lines += [f"  {problem}" for problem in day.problems]
         listed = sorted(day.findings, key=lambda finding: bool(finding.explained))
-        lines += [f"  {finding.describe()}" for finding in listed[: limit or None]]
-        if limit and len(listed) > limit:
-            lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
-        amended = sorted(day.amended, key=lambda amendment: amendment.proven) if limit else day.amended
-        lines += [f"  amended: {amendment.describe()}" for amendment in amended[: limit or None]]
-        if limit and len(day.amended) > limit:
-            lines.append(f"  {len(day.amended) - limit:,} more amendments (--limit 0 lists all)")
+        lines += [f"  {line}" for line in limited([finding.describe() for finding in listed], limit)]
+        lines += [f"  {line}" for line in amendment_lines(day.amended, limit)]
         lines += [f"  note: {note}" for note in day.notes]
         lines += [f"  NOT sealed by anyone: samples of {installation}" for installation in day.unsealed]
     if report.not_verified:
         lines.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
     return lines
+
+
+def amendment_lines(amended: Sequence[Amendment], limit: int) -> list[str]:
+    """Amendments of a day's seals for people; ``limit``: how many (0: all), first those without proof."""
+    ordered = sorted(amended, key=lambda amendment: amendment.proven) if limit else amended
+    return limited([f"amended: {amendment.describe()}" for amendment in ordered], limit, "more amendments")
+
+
+def limited(lines: Sequence[str], limit: int, more: str = "more") -> list[str]:
+    """The first lines, and a line on how many are left out; ``limit``: 0: all."""
+    left_out = len(lines) - limit if limit else 0
+    rest = [f"{left_out:,} {more} (--limit 0 lists all)"] if left_out > 0 else []
+    return [*lines[: limit or None], *rest]

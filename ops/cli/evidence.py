@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -150,8 +151,8 @@ def verify(
     state = State.current()
     if plants is not None or plant:
         if channel or key or installation or since or until or deposited:
-            raise OperationError("--plants can be combined with a day, --plant, --strict and --json only")
-        _verify_plants(plants, plant or [], _parse_day(what), as_json)
+            raise OperationError("--plants can be combined with a day, --plant, --strict, --limit and --json only")
+        _verify_plants(plants, plant or [], _parse_day(what), strict, limit, as_json)
         return
     if what == "rollups":
         _verify_rollups(state, since, until, as_json)
@@ -173,20 +174,31 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_plants(file: Path | None, names: list[str], day: date | None, as_json: bool) -> None:
+def _verify_plants(
+    file: Path | None, names: list[str], day: date | None, strict: bool, limit: int, as_json: bool
+) -> None:
     from history.questions.ask import chosen_plants
+    from history.seals.report import amendment_lines, limited
 
     plants = chosen_plants(file, names)
     assert plants is not None
-    results = []
-    for plant, verified, problems in plants.verify(day):
-        results.append({"plant": plant.name, "day": None if verified is None else str(verified), "problems": problems})
+    verdicts = []
+    for verdict in plants.verify(lambda plant: plants.days(plant) if day is None else [day]):
+        verdicts.append(verdict)
         if not as_json:
-            what = f"{plant.name} {'chain of seals' if verified is None else verified}"
-            typer.echo("\n".join(f"{what}: {text}" for text in problems or ["as sealed"]))
+            what = f"{verdict.plant.name} {verdict.day or 'chain of seals'}"
+            lines = limited(verdict.problems or ["as sealed"], limit) + amendment_lines(verdict.amended, limit)
+            typer.echo("\n".join(f"{what}: {line}" for line in lines))
     if as_json:
-        typer.echo(json.dumps(results, indent=2))
-    if any(result["problems"] for result in results):
+        written = [
+            {
+                **{"plant": verdict.plant.name, "day": verdict.day and str(verdict.day), "problems": verdict.problems},
+                "amended": [asdict(amendment) for amendment in verdict.amended],
+            }
+            for verdict in verdicts
+        ]
+        typer.echo(json.dumps(written, indent=2))
+    if any(verdict.problems or (strict and not verdict.strictly_ok) for verdict in verdicts):
         raise typer.Exit(1)
 
 

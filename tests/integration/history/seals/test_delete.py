@@ -22,9 +22,11 @@ $$
 """
 
 
-async def deleted(plant: SealedPlant, since: datetime, until: datetime, dry_run: bool = False) -> DeletionResult:
+async def deleted(
+    plant: SealedPlant, since: datetime, until: datetime, dry_run: bool = False, channel: str = "unit/flow"
+) -> DeletionResult:
     """Deletion of one channel's samples."""
-    deletion = Deletion(["unit/flow"], since, until, "test signal", "eva")
+    deletion = Deletion([channel], since, until, "test signal", "eva")
     return await delete(plant.database.owner_dsn, plant.state, deletion, dry_run)
 
 
