@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from itertools import pairwise
 from types import MappingProxyType
 from uuid import UUID
 
 from core.errors import OperationError
+from core.timestamps import begin
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
@@ -87,6 +88,10 @@ class Plants:
                     f"{missing[0].installation} is archived there; legal: {legal}"
                 )
         return self._days[plant]
+
+    def days_between(self, plant: Plant, since: datetime, until: datetime) -> list[date]:
+        """Days of a plant that have samples of an interval, ascending. Raises OperationError if it has none at all."""
+        return [day for day in self.days(plant) if begin(day) < until and begin(day, 24) > since]
 
     def read(self, days: Sequence[tuple[Plant, date]]) -> None:
         """Read and verify the manifests of days, several at a time. Raises OperationError."""

@@ -26,6 +26,7 @@ from history.notebook.arguments import (
     names_of,
     opened,
     opened_archive,
+    plant_of,
     plants_at,
     require_none,
     step_of,
@@ -82,13 +83,13 @@ def samples(
     far as the archive reaches. ``installation``: its id, where the archive has several.
 
     Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
-    ``verify``: each day is first compared with its seal as a whole, which reads all of it, and the seals of all
-    archived days with each other. It requires ``key``: the file with the plant's public key (``plantlog evidence seal
-    --public-key``), or its text in PEM form.
+    ``key``: the file with the plant's public key (``plantlog evidence seal --public-key``), or its text in PEM form:
+    the seals of each day that is read must be by this key. ``verify``, which requires it: each of these days is first
+    compared with its seal as a whole, which reads all of it, and the seals of all archived days with each other.
 
     Raises ArchiveError, also if nothing is archived there.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
+    archive, _, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     return archive.samples(channels_of(channels), since, until)
 
 
@@ -114,7 +115,7 @@ def series(
     ``step``: a timedelta or a text such as ``"1m"``; None: that of at most 1,001 buckets. The other parameters are
     those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
+    archive, _, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     width = length_of("step", step) or step_of(*archived(archive, since, until))
     return archive.series(channels_of(channels), since, until, width // timedelta(microseconds=1))
 
@@ -137,7 +138,7 @@ def gaps(
     ``backfilled``. A gap of a whole source is one of each of its channels; one that was open lasts until the end of the
     last archived day. The parameters are those of :func:`samples`. Raises ArchiveError.
     """
-    archive, since, until = opened(location, start, end, installation, s3, verify, key, plant)
+    archive, _, since, until = opened(location, start, end, installation, s3, verify, key, plant)
     return archive.gaps(channels_of(channels), since, until)
 
 
@@ -175,7 +176,7 @@ def ask(
         location, question = None, location if isinstance(location, str) else None
     if not isinstance(question, str):
         raise fault("question", question, "the name of a question: ask('/srv/archive', 'stuck_sensors', …)")
-    from history.notebook.questions import answered, plant_of  # noqa: PLC0415
+    from history.notebook.questions import answered  # noqa: PLC0415
 
     if location is None:
         require_none("an appliance", plant=plant or None, s3=s3, key=key)
@@ -216,10 +217,10 @@ def aggregates(
     """
     from history.notebook.questions import historian  # noqa: PLC0415
 
-    archive, *interval = opened(location, start, end, installation, s3, verify, key, plant)
+    archive, plants, *interval = opened(location, start, end, installation, s3, verify, key, plant)
     options = {"aggregate": names_of("aggregate", aggregate), "in_state": in_state, "fraction": fraction}
     lengths = {"step": length_of("step", step), "per": length_of("per", per)}
-    return historian(archive, "aggregates", channels, interval, {**options, **lengths, **configuration}, key)
+    return historian(archive, plants, "aggregates", channels, interval, {**options, **lengths, **configuration})
 
 
 def interpolated(
@@ -251,9 +252,9 @@ def interpolated(
             raise ArchiveError("times: legal: at least one, without start, end and step")
         start, end = moments[0], moments[-1] + timedelta(microseconds=1)
         configuration["times"] = moments
-    archive, *interval = opened(location, start, end, installation, s3, verify, key, plant)
+    archive, plants, *interval = opened(location, start, end, installation, s3, verify, key, plant)
     configuration["step"] = length_of("step", step)
-    return historian(archive, "interpolated", channels, interval, configuration, key)
+    return historian(archive, plants, "interpolated", channels, interval, configuration)
 
 
 def plot(

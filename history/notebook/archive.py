@@ -22,7 +22,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import DayFolder, Manifest, archived_days, read_manifest
 from history.archive.meanings import TEXT, Meanings
-from history.archive_days.verify import problems_of_chain, proof_of, verify_files
+from history.archive_days.verify import proof_of
 from history.codec.row_groups import TIME
 
 SAMPLES = pa.schema(
@@ -110,18 +110,6 @@ class Archive:
     def samples_of(self, day: date, ids: Sequence[int], within: tuple[int, int]) -> list[tuple[int, Samples]]:
         """Channels with their samples of a day, by time. ``within``: since and until (µs). Raises OperationError."""
         return self._of_day(day, lambda files: list(files.between(ids, *within)))
-
-    def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
-        """Differences of a day from its seal. ``anchors``: trusted public keys. Raises OperationError."""
-        return verify_files(self._files(day), anchors)[0]
-
-    def chain_problems(self, anchors: Sequence[str]) -> list[str]:
-        """Places where the chain of seals of all archived days is cut or signed by another key. ``anchors``: trusted
-        public keys. Raises OperationError.
-
-        The days before the first one may have gone from the archive.
-        """
-        return problems_of_chain((proof_of(self.location, self.manifest(day)) for day in self.days()), anchors)
 
     def samples(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.

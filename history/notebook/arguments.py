@@ -56,28 +56,38 @@ def opened(
     verify: bool,
     key: object,
     plant: object = (),
-) -> tuple[Archive | SeveralArchives, datetime, datetime]:
-    """The archive, or those of a file of plants, and start and end (UTC); with ``verify``, as sealed."""
+) -> tuple[Archive | SeveralArchives, Plants, datetime, datetime]:
+    """The archive, or those of a file of plants, its plants, and start and end (UTC).
+
+    With ``verify``, what is read is as sealed; with ``key``, its seals are by that key. Raises OperationError.
+    """
     since, until = time_of("start", start, FIRST), time_of("end", end, LAST)
-    if (listed := plants_at(location, plant, installation=installation, s3=s3, key=key)) is not None:
+    archive: Archive | SeveralArchives
+    if (plants := plants_at(location, plant, installation=installation, s3=s3, key=key)) is not None:
         from history.notebook.several import SeveralArchives  # noqa: PLC0415
 
-        for verdict in listed.verify(listed.days) if verify else ():
+        archive = SeveralArchives(plants)
+    else:
+        archive = opened_archive(location, installation, s3)
+        plants = plant_of(archive, key)
+        if verify and key is None:
+            raise OperationError("key: found none; legal: the plant's public key, which verify requires")
+    if verify:
+        for verdict in plants.verify(lambda plant: plants.days_between(plant, since, until)):
             if verdict.problems:
                 what = f"{verdict.plant.label}{verdict.day or 'chain of seals'}"
                 raise OperationError(f"archive {location}: {what}: {'; '.join(verdict.problems)}")
-        return SeveralArchives(listed), since, until
-    archive = opened_archive(location, installation, s3)
-    anchors = None if key is None else keys_of(key)
-    if verify:
-        if anchors is None:
-            raise OperationError("key: found none; legal: the plant's public key, which verify requires")
-        if problems := archive.chain_problems(anchors):
-            raise OperationError(f"archive {location}: {'; '.join(problems)}")
-        for day in archive.days_between(since, until):
-            if problems := archive.verify(day, anchors):
-                raise OperationError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
-    return archive, since, until
+    elif key is not None:
+        plants.read([(of, day) for of in plants.plants for day in plants.days_between(of, since, until)])
+    return archive, plants, since, until
+
+
+def plant_of(archive: Archive, key: object) -> Plants:
+    """The only plant of an archive, whose names are as they are. ``key``: None: it is not known whose data they are."""
+    from history.archive_days.plants import Plant, Plants  # noqa: PLC0415
+
+    keys = None if key is None else tuple(keys_of(key))
+    return Plants(archive.location, [Plant("", 0, archive.installation, keys)], 1)
 
 
 def plants_at(location: object, names: object, **others: object) -> Plants | None:

@@ -12,18 +12,12 @@ from core.errors import OperationError
 from core.installation import ALL
 from core.paths import State
 from core.patterns import no_match
-from history.archive_days.plants import Plant, Plants
+from history.archive_days.plants import Plants
 from history.notebook.archive import Archive
-from history.notebook.arguments import archived, channels_of, fault, keys_of, path_of
+from history.notebook.arguments import archived, channels_of, fault, path_of
 from history.notebook.several import SeveralArchives
 from history.questions.ask import LIMITS, TimeRange, answer, find_question, parse_options
 from history.sql.sources.execution import Limits
-
-
-def plant_of(archive: Archive, key: object) -> Plants:
-    """The only plant of an archive, whose names are as they are. ``key``: None: it is not known whose data they are."""
-    keys = None if key is None else tuple(keys_of(key))
-    return Plants(archive.location, [Plant("", 0, archive.installation, keys)], 1)
 
 
 def listed_plants(file: str, names: Sequence[str]) -> Plants:
@@ -70,16 +64,15 @@ def answered(
 
 def historian(
     archive: Archive | SeveralArchives,
+    plants: Plants,
     question: str,
     channels: object,
     interval: Sequence[datetime],
     options: Mapping[str, object],
-    key: object,
 ) -> Any:
     """The answer to a question of historians. ``interval``: of what is archived of it; but for ``times``."""
     chosen = list(_names(archive, channels_of(channels), interval))
     bounds = (None, None) if "times" in options else archived(archive, *interval)
-    plants = archive.plants if isinstance(archive, SeveralArchives) else plant_of(archive, key)
     return answered(plants, question, bounds, [] if chosen == ["*"] else chosen, options)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from core.paths import State
 from core.patterns import matches, no_match
-from core.timestamps import begin
 from history.archive_days.plants import Plants
 from history.notebook.archive import GAPS, SAMPLES
 from history.notebook.arguments import FIRST, LAST, names_of
@@ -27,8 +26,7 @@ class SeveralArchives:
 
     def days_between(self, since: datetime, until: datetime) -> list[date]:
         """Days that a plant has samples of, of an interval."""
-        days = {day for plant in self.plants.plants for day in self.plants.days(plant)}
-        return sorted(day for day in days if begin(day) < until and begin(day, 24) > since)
+        return sorted({day for plant in self.plants.plants for day in self.plants.days_between(plant, since, until)})
 
     def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of samples."""

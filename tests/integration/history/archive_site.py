@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core.timestamps import begin
+from history.archive.day_files import DayFiles
 from history.archive.location import Location
-from history.archive.manifest import Manifest, claim
+from history.archive.manifest import DayFolder, Manifest, claim
 from history.archive_days.day import archive_day, own_installation
+from history.archive_days.verify import verify_files
 from history.notebook.archive import Archive
 from tests.database import Database
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
@@ -53,6 +55,12 @@ class Site:
         """Everything that is there."""
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}
+
+
+def problems_of(archive: Archive, day: date = DAY, anchors: Sequence[str] | None = None) -> list[str]:
+    """Differences of an archived day from its seal."""
+    files = DayFiles(archive.location, DayFolder(archive.installation, day), archive.manifest(day))
+    return verify_files(files, anchors)[0]
 
 
 @contextmanager

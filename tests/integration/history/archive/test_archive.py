@@ -20,7 +20,7 @@ from history.archive.location import Location
 from history.archive.manifest import claim, footer_crc32
 from history.notebook.archive import Archive
 from history.seals.keys import load_signer
-from tests.integration.history.archive_site import ODD, Site, tmpfs
+from tests.integration.history.archive_site import ODD, Site, problems_of, tmpfs
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.sample_tables import HOUR_US, Sample, bits
 
@@ -40,7 +40,7 @@ async def test_archived_day_is_equal_to_the_bit(site: Site, packed: bool) -> Non
     assert (manifest.plant, manifest.samples, manifest.channels, manifest.revision) == ("north", 680, 3, 0)
     archive = site.opened
     assert archive.days() == [DAY]
-    assert archive.verify(DAY, [public_of(site.plant)]) == []
+    assert problems_of(archive, anchors=[public_of(site.plant)]) == []
     table = archive.samples(["*"], begin(DAY), begin(DAY, 24))
     assert samples_in(table, site.plant.ids["unit/odd"]) == ODD
     expected = [sample for hour in (5, 6) for sample in minute(0, [40.0 + i / 100 for i in range(120)], hour)]
@@ -123,7 +123,7 @@ async def test_amended_day_replaces_the_earlier_one(site: Site) -> None:
     await site.plant.seal()
     manifest = await site.archive()
     assert (manifest.revision, manifest.samples) == (1, 681)
-    assert site.opened.verify(DAY) == []
+    assert problems_of(site.opened) == []
     assert len(site.opened.samples(["*"], begin(DAY), begin(DAY, 24))) == 681
 
 
@@ -140,7 +140,7 @@ async def test_cancelled_run_leaves_the_archive_as_it_was(site: Site) -> None:
         run.cancel()
         await asyncio.wait([run])
         assert not list(site.folder.glob("incoming/*/*"))
-        assert site.opened.verify(DAY) == []
+        assert problems_of(site.opened) == []
         if not run.cancelled():  # on a busy machine the database may have answered it all
             assert run.result().revision == 1
             return
@@ -164,14 +164,14 @@ async def test_altered_archive_is_found_out(site: Site) -> None:
         return archive.samples(["*"], begin(DAY), begin(DAY, 24))
 
     archive = changed(samples, whole[samples][:-1])
-    assert archive.verify(DAY) == [
+    assert problems_of(archive) == [
         f"{samples} has {len(whole[samples]) - 1:,} bytes, {len(whole[samples]):,} by the manifest"
     ]
     with pytest.raises(OperationError, match=f"{samples} has .* bytes, .* by the manifest: restore the file"):
         read(archive)
     padded = whole[other] + bytes(max(0, len(whole[samples]) - len(whole[other])))
     archive = changed(samples, padded[-len(whole[samples]) :])
-    assert archive.verify(DAY) == [f"{samples} is not the file of the manifest: its SHA-256 differs"]
+    assert problems_of(archive) == [f"{samples} is not the file of the manifest: its SHA-256 differs"]
     with pytest.raises(OperationError, match=r"is damaged: .*restore the file"):
         read(archive)
     manifest_path = next(name for name in whole if name.startswith("manifests/") and str(DAY) in name)
@@ -198,9 +198,9 @@ async def test_altered_archive_is_found_out(site: Site) -> None:
         read(with_manifest(files=[{**one, "path": "../x.parquet"}]))
     with pytest.raises(OperationError, match="is not a manifest: JSONDecodeError"):
         read(changed(manifest_path, whole[manifest_path][:-9]))
-    assert changed(samples, whole[samples]).verify(DAY) == []
+    assert problems_of(changed(samples, whole[samples])) == []
     (site.folder / samples).unlink()
-    assert site.opened.verify(DAY) == [f"{samples} is missing"]
+    assert problems_of(site.opened) == [f"{samples} is missing"]
     with pytest.raises(OperationError, match=r"is missing, .* by the manifest"):
         read(site.opened)
 
@@ -224,7 +224,7 @@ async def test_rewritten_files_with_a_new_manifest_do_not_match_the_seal(site: S
         of = [{**f, **new} if f["table"] == table else f for f in manifest["files"]]
         manifest_path.write_text(json.dumps({**manifest, "files": of}))
         try:
-            return site.opened.verify(DAY)
+            return problems_of(site.opened)
         finally:
             path.write_bytes(original)
             manifest_path.write_text(json.dumps(manifest))
@@ -245,7 +245,7 @@ async def test_rewritten_files_with_a_new_manifest_do_not_match_the_seal(site: S
         lambda table: table.set_column(3, "name", pa.array(["unit/else", *table["name"].to_pylist()[1:]])),
     )
     assert renamed == [f"{site.file('channels').relative_to(site.folder)}: the channels are not described as sealed"]
-    assert site.opened.verify(DAY, ["00" * 32])[0].startswith("seal 1 (2026-03-09, revision 0): signed by key")
+    assert problems_of(site.opened, anchors=["00" * 32])[0].startswith("seal 1 (2026-03-09, revision 0): signed by")
 
 
 async def test_only_an_empty_or_known_location_is_written_to(site: Site, tmp_path: Path) -> None:
@@ -277,4 +277,4 @@ async def test_full_location_keeps_what_it_has(site: Site) -> None:
         with pytest.raises(OperationError, match=r"samples/.*00001.parquet: No space left on device"):
             await site.archive(DAY + timedelta(days=1))
         assert site.files() == before
-        assert site.opened.verify(DAY) == []
+        assert problems_of(site.opened) == []

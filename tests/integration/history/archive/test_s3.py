@@ -15,6 +15,7 @@ from history.archive_days.day import archive_day, own_installation
 from history.notebook.archive import Archive
 from tests import repository_servers
 from tests.database import Database
+from tests.integration.history.archive_site import problems_of
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.repository_servers import Peer, running
 from tests.sample_tables import HOUR_US, bits
@@ -47,7 +48,7 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
             claim(location, has_days=False)
             await archive_day(plant.owner, own, location, DAY, plant.state)
             archive = Archive.open(NAME, s3=options)
-            assert archive.verify(DAY) == []
+            assert problems_of(archive) == []
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 120
             assert location.listing("incoming") == []
             await plant.late("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
@@ -59,4 +60,4 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
         with pytest.raises(OperationError, match=rf"archive {NAME}: "):  # the server is away
             await asyncio.wait_for(archive_day(plant.owner, own, location, DAY, plant.state), PATIENCE)
         with running(peer):
-            assert archive.verify(DAY) == []
+            assert problems_of(archive) == []

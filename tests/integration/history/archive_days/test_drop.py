@@ -13,6 +13,7 @@ import pytest
 from core.timestamps import begin
 from tests.database import connected
 from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.archive_site import problems_of
 from tests.integration.history.sealed_plant import DAY, SealedPlant, minute
 from tests.maintenance import set_setting
 from tests.sample_tables import HOUR_US, bits
@@ -73,7 +74,7 @@ async def test_classes_are_dropped_one_after_the_other(plant: Maintained, packed
         assert (await plant.job()).outcome == "ok"
     every = {**samples, **await plant.stored()}
     assert (len(every), plant.in_archive()) == (682, every)
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     while actions := await plant.drop():  # rows of both forms, one after the other
         assert "unarchived" not in actions
     assert await plant.stored() == {}
@@ -125,7 +126,7 @@ async def test_events_are_kept_until_their_day_is_archived(plant: Maintained) ->
     assert await plant.owner.fetchval(query, begin(DAY)) in ("rows", "chunk")
     await plant.late()
     await plant.job()
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
 
 
 async def test_late_samples_are_written_while_others_are_counted(plant: Maintained) -> None:

@@ -14,6 +14,7 @@ from history.notebook.archive import Archive
 from schema.queries import load
 from tests.config_in_force import activate
 from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.archive_site import problems_of
 from tests.integration.history.sealed_plant import DAY
 
 _NEXT = DAY + timedelta(days=1)
@@ -34,7 +35,7 @@ async def test_sealed_days_are_archived_and_then_dropped(plant: Maintained) -> N
     assert await plant.drop() == ["chunk"]
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.samples WHERE time < $1", begin(DAY, 24)) == 0
     assert len(plant.site.opened.samples(["*"], begin(DAY), begin(DAY, 24))) == 680
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     rows = await plant.owner.fetch(
         "SELECT day, rows, bytes FROM plant.storage() WHERE relation = 'archive' ORDER BY day"
     )

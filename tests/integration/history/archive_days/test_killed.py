@@ -11,7 +11,7 @@ import pytest
 
 from core.paths import CHECKOUT
 from tests.integration.history.archive_maintenance import Maintained
-from tests.integration.history.sealed_plant import DAY
+from tests.integration.history.archive_site import problems_of
 from tests.waiting import until
 
 _JOB = "tests.integration.history.archive_days.killed_job"
@@ -76,7 +76,7 @@ async def test_killed_at_any_step_the_job_loses_nothing(plant: Maintained) -> No
             assert {**await plant.stored(), **plant.in_archive()} == every
             late += _EVERY
     assert plant.in_archive() == every
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     assert await plant.drop() == ["chunk"]
     assert not list(plant.site.folder.glob("incoming/*/*"))
     assert min(first, late) > 50

@@ -25,7 +25,7 @@ from history.seals.verify import verify
 from history.standalone import verify_file
 from tests.command import plantlog
 from tests.integration.history.archive_maintenance import Maintained
-from tests.integration.history.archive_site import remount, tmpfs
+from tests.integration.history.archive_site import problems_of, remount, tmpfs
 from tests.integration.history.sealed_plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
 
@@ -56,7 +56,7 @@ async def test_late_samples_are_an_amendment_that_is_merged_later(plant: Maintai
     assert (await plant.archived())[0] == (DAY, 1, 1)
     assert plant.site.files()[whole] == before[whole]  # it is not written again
     assert plant.in_archive() == {**samples, **late}
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     assert await plant.drop() == ["chunk"]
     assert await plant.stored() == {}
     await plant.owner.execute("UPDATE plant.archived_day SET archived_at = archived_at - INTERVAL '2 days'")
@@ -65,7 +65,7 @@ async def test_late_samples_are_an_amendment_that_is_merged_later(plant: Maintai
     assert (await plant.archived())[0] == (DAY, 1, 0)
     assert len(plant.site.opened.manifest(DAY).of_table("samples")) == 1
     assert plant.in_archive() == {**samples, **late}
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     text = await plant.owner.fetch("SELECT detail ->> 'how' FROM plant.event WHERE type = 'archived' ORDER BY time")
     assert {"written", "amended", "amendments merged"} <= {row[0] for row in text}
 
@@ -86,7 +86,7 @@ async def test_amended_seal_covers_what_is_only_in_the_archive(plant: Maintained
     )
     assert (len(conflicts), sum(row["n"] for row in conflicts)) == (2, 478), "one a channel"
     assert await plant.drop() == ["chunk"]
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
 
 
 async def test_samples_that_were_replaced_are_archived_again(plant: Maintained) -> None:
@@ -116,7 +116,7 @@ async def test_files_that_no_manifest_names_are_ignored_and_removed(plant: Maint
     begun.parent.mkdir(parents=True)
     begun.touch()
     assert plant.in_archive() == samples
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     await plant.late()
     await plant.site.plant.seal()
     assert (await plant.job()).outcome == "ok"
@@ -246,7 +246,7 @@ async def test_late_gap_and_event_amend_a_dropped_day(plant: Maintained) -> None
     assert (await plant.job()).outcome == "ok"
     manifest = plant.site.opened.manifest(DAY)
     assert (manifest.revision, *(manifest.of_table(table)[0].rows for table in ("events", "gaps"))) == (1, 2, 2)
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
 
 
 async def test_day_of_a_seal_that_the_database_lost_is_not_replaced(plant: Maintained) -> None:
@@ -299,7 +299,7 @@ async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintaine
     await plant.site.plant.seal()
     assert (await plant.job()).outcome == "ok"
     assert plant.in_archive() == every
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
     assert await plant.drop() == ["chunk"]
     done = await plantlog(plant.site.plant.state.root, "source", "import-history", file, "--yes")
     assert done.code == 0, done.err

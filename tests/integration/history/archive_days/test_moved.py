@@ -14,6 +14,7 @@ from ops.maintenance.jobs import jobs
 from schema.queries import load
 from tests.config_in_force import activate
 from tests.integration.history.archive_maintenance import Maintained
+from tests.integration.history.archive_site import problems_of
 from tests.integration.history.sealed_plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
 
@@ -63,7 +64,7 @@ async def test_days_that_were_dropped_while_it_was_off_are_left_out(plant: Maint
     assert await archives_from(plant) == f"{_NEXT} 00:00:00+00"
     assert (await plant.job()).outcome == "ok"
     assert await plant.archived() == [(DAY, 0, 0), (_NEXT, 0, 0)]
-    assert plant.site.opened.verify(DAY) == []
+    assert problems_of(plant.site.opened) == []
 
 
 async def test_other_location_gets_what_is_stored_and_waits_for_copies(plant: Maintained) -> None:
@@ -98,7 +99,7 @@ async def test_other_location_gets_what_is_stored_and_waits_for_copies(plant: Ma
     rows = await plant.owner.fetch("SELECT location, late FROM plant.archived_day WHERE samples > 0")
     assert [tuple(row) for row in rows] == [(str(other), False)] * 2
     archive = Archive.open(str(other))
-    assert [archive.verify(day) for day in (DAY, _NEXT)] == [[], []]
+    assert [problems_of(archive, day) for day in (DAY, _NEXT)] == [[], []]
     assert len(archive.samples(["*"], begin(DAY), begin(DAY, 24))) == 681
     assert await plant.drop() == ["chunk"]
 
@@ -117,5 +118,5 @@ async def test_damaged_copy_is_not_taken_for_the_day(plant: Maintained) -> None:
     await configure(plant, other)
     assert (await plant.job()).outcome == "ok"
     archive = Archive.open(str(other))
-    assert [archive.verify(day) for day in (DAY, _NEXT)] == [[], []]
+    assert [problems_of(archive, day) for day in (DAY, _NEXT)] == [[], []]
     assert [await plant.drop(day) for day in (DAY, _NEXT)] == [["chunk"], ["chunk"]]

@@ -189,9 +189,8 @@ def test_file_with_other_bytes_is_found_by_the_seal(archive: str, key: Path) -> 
     path = only(archive, f"samples/*/day={DAY}/*")
     content = path.read_bytes()
     path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
-    assert f"{DAY} is not as sealed: {path.relative_to(archive)} is not the file of the manifest" in raised(
-        archive, verify=True, key=key
-    )
+    problem = f"{DAY}: {path.relative_to(archive)} is not the file of the manifest"
+    assert problem in raised(archive, verify=True, key=key)
 
 
 def test_other_files_beside_the_manifests_are_ignored(archive: str) -> None:
@@ -201,6 +200,22 @@ def test_other_files_beside_the_manifests_are_ignored(archive: str) -> None:
     (folder.parent / "notes.json").write_text("{}")
     assert notebook.samples(archive).num_rows == 1160
     assert notebook.samples(archive, installation=folder.name.partition("=")[2]).num_rows == 1160
+
+
+def test_key_counts_without_verification(archive: str, key: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
+    functions = (notebook.samples, notebook.series, notebook.gaps, notebook.aggregates, notebook.interpolated)
+    for function in (*functions, notebook.polars):
+        assert len(function(archive, "unit/pressure", str(DAY), f"{DAY}T08", key=key))
+        with pytest.raises(notebook.ArchiveError, match=f"{DAY}: WRONG KEY: signed by key "):
+            function(archive, "unit/pressure", str(DAY), f"{DAY}T08", key=foreign)
+    manifest = only(archive, f"manifests/*/{NEXT}.json")
+    data = json.loads(manifest.read_text())
+    data["proof"]["seals"][0]["root"] = data["root"] = "0" * 64
+    manifest.write_text(json.dumps(data))
+    assert notebook.samples(archive, end=str(NEXT), key=key).num_rows > 0, "another day is not read"
+    assert "the signature does not match key" in raised(archive, key=key)
 
 
 def test_manifest_of_another_plant_is_an_error(archive: str) -> None:

@@ -472,3 +472,13 @@ def test_verification_goes_on_behind_what_is_damaged(company: Company, tmp_path:
     assert f"south {DAY}: as sealed" in result.out
     assert f"north {DAY}: archive {changed.archive}: {DAY} of installation " in result.out
     assert result.code == 1
+
+
+def test_notebook_verifies_the_days_that_it_reads(company: Company, tmp_path: Path) -> None:
+    changed = company.copied(tmp_path)
+    path = next(changed.archive.glob(f"samples/installation={installation_of(company.south.root)}/day={DAY}/*"))
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    notebook.gaps(changed.file, start="2026-03-10", verify=True)
+    with pytest.raises(notebook.ArchiveError, match=f"plant south: {DAY}: .* is not the file of the manifest"):
+        notebook.gaps(changed.file, end="2026-03-10", verify=True)
