@@ -32,12 +32,11 @@ from history.standalone import (
     EVENT_WIDTHS,
     METADATA,
     ChannelDigests,
-    HourDigests,
     SealBundle,
     compare,
+    event_digests,
     gaps_digest,
     row_bytes,
-    tagged_hash,
 )
 from schema.queries import load
 
@@ -172,10 +171,8 @@ class _Export:
                     total, rows = total + len(rows), []
             file.write(rows)
             file.close({METADATA: self._bundle("events", frozenset()).encode()})
-        hours = HourDigests.of_hours(
-            {hour: (len(hour_rows), tagged_hash("event hour", *hour_rows)) for hour, hour_rows in rows_by_hour.items()}
-        )
-        differs = sum(1 for _ in compare("", None, self.sealed.parts[-1].events.by_hour(), hours.by_hour()))
+        events = self.sealed.parts[-1].events.by_hour()
+        differs = sum(1 for _ in compare("", None, events, event_digests(rows_by_hour)))
         return total + len(rows), differs
 
     async def gaps(self, path: Path) -> tuple[int, int]:
