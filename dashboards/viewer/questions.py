@@ -46,7 +46,7 @@ class Questions:
         """The rows of a query over the answer. ``is_drawn``: with charts of the channels that its column ``Channel``
         names first, and with notes. Raises QueryError."""
         async with self._turn:
-            limits = Limits(_MEMORY, 1, self._seconds, NARROW, are_options=False, stop=Future())
+            limits = Limits(_MEMORY, 2, self._seconds, NARROW, are_options=False, stop=Future())
             if self._running and (await asyncio.wait(self._running, timeout=self._grace))[1]:
                 raise QueryError(503, "the archive does not answer: an earlier question still waits for it")
             task = in_background(_answer, self._state, request, limits, sql, parameters, is_drawn)
