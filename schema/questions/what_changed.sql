@@ -79,9 +79,10 @@ spreads AS MATERIALIZED (
 compared AS MATERIALIZED (
     SELECT sel.channel_id, sel.name, sel.kind, sel.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a,
            b.spread AS spread_b, a.spread AS spread_a, b.mean_limit, b.spread_limit, b.verdict,
-           -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
-           greatest(CASE sel.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(sel.span, abs(b.mean)) * 1e-4 END, 1e-12)
-               AS floor
+           -- Smaller shifts are not changes: a twentieth of a state, a ten-thousandth of a rate or the range.
+           greatest(CASE sel.kind WHEN 'discrete' THEN 0.05
+                                  WHEN 'counter' THEN abs(b.mean) * 1e-4
+                                  ELSE coalesce(sel.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
     FROM selected AS sel
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (

@@ -56,6 +56,7 @@ MOVES = pa.struct(
 _TESTS = 3  # independent ones that make as many false alarms as single values and means of all widths together
 _MUCH_FARTHER = 3.0  # times: a later move of a channel that is listed, too
 _LASTS = 16  # buckets: a third of what a move takes at least
+_ROUNDING = 1e-12  # of the value of a counter: a smaller rate may be a rounding error of means
 _AGAIN = 64  # buckets within which a single outlier has to be followed by another one
 
 
@@ -113,20 +114,20 @@ class Movers:
         """Rows of MOVES. ``time``, ``value``: of buckets."""
         first = int(np.searchsorted(time, self.since))
         usual_rows = slice(*np.searchsorted(time, self.reference).tolist())
-        # Of a counter only the rate matters.
-        course = np.diff(value, prepend=value[:1]) if self.grid.channels.is_counter(channel) else value
+        is_counter = self.grid.channels.is_counter(channel)
+        course = np.diff(value, prepend=value[:1]) if is_counter else value  # of a counter only the rate matters
         verdict, scales = JUDGED, list[_Scale]()
         if first == len(value):
             verdict = NO_SAMPLES
         elif usual_rows.stop - usual_rows.start < MIN_POSITIONS + reach(1):
             verdict = SHORT_REFERENCE
         else:
-            mean = float(value[usual_rows].mean())
             begin, end = self.reference
-            is_number = channel not in self.states and not self.grid.channels.is_counter(channel)
+            is_number = channel not in self.states and not is_counter
             of_reference = samples.value[slice(*np.searchsorted(samples.time, self.reference).tolist())]
             step = rounding(of_reference) if is_number else 0.0
-            verdict, scales = self._scales(course, usual_rows, smallest(mean, self.spans.get(channel)), step)
+            floor = self._floor(channel, course[usual_rows], value[usual_rows])
+            verdict, scales = self._scales(course, usual_rows, floor, step)
             if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
@@ -135,7 +136,7 @@ class Movers:
             # A bucket without samples has the value before it: another one comes with the next sample.
             at = int(samples.time[min(int(np.searchsorted(samples.time, time[move.at])), len(samples) - 1)])
             # Of a counter's rates the difference matters.
-            shift = float(value[move.at]) - move.value if self.grid.channels.is_counter(channel) else 0.0
+            shift = float(value[move.at]) - move.value if is_counter else 0.0
             # Codes of states have no scale.
             times = move.times if np.isfinite(move.times) and channel not in self.states else np.nan
             if new is None or abs(at - samples.time[new]) > self.grid.step:
@@ -143,6 +144,14 @@ class Movers:
         if new is not None:
             before, state = samples.value[new - 1 : new + 1].tolist()
             yield channel, 0, int(samples.time[new]), before, state, np.nan
+
+    def _floor(self, channel: int, course: Float64s, value: Float64s) -> float:
+        """Size of deviations that count at least. ``course``, ``value``: of the reference."""
+        mean = float(course.mean())
+        if not self.grid.channels.is_counter(channel):
+            return smallest(mean, self.spans.get(channel))
+        # Its range says nothing of its rate.
+        return max(smallest(mean, None), _ROUNDING * float(np.abs(value).max()))
 
     def _new_state(self, samples: Samples) -> int | None:
         """The first sample from since on with a value that a channel never had in the reference, or held into it."""

@@ -18,14 +18,15 @@ _SINCE, _UNTIL = 3600, 4200
 
 
 def moves_of(
-    *values: Float64s, kind: str = "analog", wraps_at: float | None = None, step: int = 1
+    *values: Float64s, kind: str = "analog", wraps_at: float | None = None, step: int = 1, span: float | None = None
 ) -> tuple[list[tuple[int, int, float]], list[int]]:
     """Channel, time and times of moves, and the verdicts. ``values``: of channels; one each µs."""
     samples = [(n, at * step, float(v), 0) for n, of in enumerate(values) for at, v in enumerate(of)]
     every = [{**channel_fields(n, [], _UNTIL * step, kind=kind), "wraps_at": wraps_at} for n in range(len(values))]
     grid, false_alarms = Grid(Channels.of_fields(every), 0, step), 20.0 * step * (_UNTIL - _SINCE)
     states = range(len(values)) if kind == "discrete" else ()
-    movers = Movers(grid, {}, (0, _SINCE * step), _SINCE * step, false_alarms, states)
+    spans = {} if span is None else dict.fromkeys(range(len(values)), span)
+    movers = Movers(grid, spans, (0, _SINCE * step), _SINCE * step, false_alarms, states)
     computed = movers.compute(columns(samples))
     rows = list(
         zip(computed["channel_id"].tolist(), computed["time"].tolist(), computed["times"].tolist(), strict=True)
@@ -230,6 +231,28 @@ def test_counter_is_compared_with_what_its_rate_would_have_made_of_it() -> None:
     at = np.arange(_UNTIL)
     usual, value = course_of(5000.0 + 20 * at + 80.0 * np.maximum(0, at - 3900), "counter")
     assert (usual, value) == (5000 + 20 * 3901, 5000 + 20 * 3901 + 80)
+
+
+@pytest.mark.parametrize("base", [0.0, 1e5, 1e7, 1e12])
+@pytest.mark.parametrize("span", [None, 1e9])
+def test_rate_of_a_counter_counts_whatever_it_has_counted_before(base: float, span: float | None) -> None:
+    at, random = np.arange(_UNTIL), np.random.default_rng(1)
+    rate = np.where(at < 3900, 5.0, 50.0) + random.normal(0, 0.3, _UNTIL)
+    rows, verdicts = moves_of(base + np.cumsum(rate), kind="counter", span=span)
+    assert [(channel, time) for channel, time, _ in rows] == [(0, 3900)]
+    assert verdicts == [JUDGED]
+
+
+@pytest.mark.parametrize("base", [0.1, 123_456_789.1, 1e12 + 0.1])
+def test_rounding_errors_of_means_are_no_rate(base: float) -> None:
+    """Of a counter that stands, in means of several samples, which are of one in the reference."""
+    grid = Grid(Channels.of_fields([channel_fields(0, [], _UNTIL * 10, kind="counter")]), 0, 10)
+    more = np.random.default_rng(0).random(_UNTIL * 10) < 0.7
+    more[: _SINCE * 10] = False
+    more[::10] = True
+    movers = Movers(grid, {}, (0, _SINCE * 10), _SINCE * 10, 200.0 * (_UNTIL - _SINCE))
+    samples = columns([(0, int(at), base, 0) for at in np.flatnonzero(more)])
+    assert movers.compute(samples)["verdict"].tolist() == [JUDGED]
 
 
 @pytest.mark.parametrize("kind", ["independent", "heavy tails", "autocorrelated", "wandering"])

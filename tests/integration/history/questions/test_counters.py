@@ -36,6 +36,20 @@ async def test_a_wrap_or_a_reset_is_no_change(recorded: Recording) -> None:
         assert abs(row["mean_after"] - 2) < 0.01, row["channel"]
 
 
+async def test_rate_changes_whatever_has_been_counted_and_may_be(recorded: Recording) -> None:
+    """Of 5/s to 50/s, behind a large value and in a wide range; the last one goes on."""
+    rate = np.where(_SECONDS < 900, 5.0, 50.0) + np.random.default_rng(1).normal(0, 0.3, len(_SECONDS))
+    for name, base, hi in (("large", 1e7, None), ("wide", 0.0, 1e9)):
+        await recorded.channel(name, "counter", lo=None if hi is None else 0.0, hi=hi)
+        await recorded.samples(name, _SECONDS, base + np.cumsum(rate))
+    await recorded.channel("steady", "counter", hi=1e9)
+    await recorded.samples("steady", _SECONDS, 1e7 + np.cumsum(np.where(_SECONDS < 900, rate, rate - 45)))
+    moves = await recorded.ask("first_mover", at(600), at(1200))
+    assert {(row["channel"], row["moved_at"]) for row in moves} == {("large", at(900)), ("wide", at(900))}
+    changes = await recorded.ask("what_changed", at(600), at(1200))
+    assert {(row["channel"], row["change"]) for row in changes} == {("large", "higher"), ("wide", "higher")}
+
+
 async def test_counters_that_run_backwards_are_implausible(recorded: Recording) -> None:
     await counters(recorded)
     rows = await recorded.ask("implausible", at(600), at(1200))
