@@ -123,7 +123,9 @@ SELECT j.name AS channel, j.unit, j.change, CASE WHEN j.spread_b > j.floor THEN 
        occurrence(j.change, since, since, CASE WHEN j.change LIKE '%spread' THEN j.spread_a - j.spread_b
                                                ELSE j.mean_a - j.mean_b END) AS occurrence
 FROM judged AS j
-WHERE (j.score >= least_score OR j.score IS NULL) AND j.verdict IS DISTINCT FROM 4
+-- What was constant has to leave the floor, and what is as it was has not changed, however low the score may be.
+WHERE (j.score >= greatest(least_score, CASE WHEN j.spread_b > j.floor THEN 1e-9 ELSE 1 END) OR j.score IS NULL)
+  AND j.verdict IS DISTINCT FROM 4
 UNION ALL BY NAME
 SELECT sel.name AS channel, CASE WHEN c.channel_id IS NULL THEN verdict_text(3)
                                  WHEN c.mean_b IS NULL THEN verdict_text(4)

@@ -52,6 +52,18 @@ async def test_channel_that_was_constant_before_has_no_score_and_comes_first(rec
     assert [(r["channel"], r["score"] is None) for r in rows] == [("constant", True), ("noisy", False)]
 
 
+async def test_what_did_not_change_is_no_row_however_low_the_score_may_be(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 1200.0)
+    await recorded.samples("constant", seconds, np.full(1200, 7.1))
+    await recorded.samples("swinging", seconds, seconds % 2)
+    await recorded.channel("mode", "discrete")
+    await recorded.samples("mode", seconds, np.full(1200, 4.0))
+    await recorded.samples("noisy", seconds, np.random.default_rng(1).normal(50, 1, 1200))
+    [row] = await recorded.ask("what_changed", at(600), at(1200), least_score=0)
+    assert row["channel"] == "noisy"
+    assert 0 < row["score"] < 1
+
+
 async def test_state_that_was_constant_before_has_a_new_one(recorded: Recording) -> None:
     """Its codes have neither a level nor a spread."""
     await recorded.channel("mode", "discrete")
