@@ -8,6 +8,7 @@
 --   runs backwards: a counter is lower than before, because of a reset, a replaced device, or a wrong value
 -- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet. To learn what is usual
 -- takes 20 means before since, of a level that follows its flows there (R² above 0.8); else a channel is not judged.
+-- The rules of a tank need the range of its level, and to know that a valve is shut, that of its flow.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -156,10 +157,13 @@ sampled AS MATERIALIZED (
           HAVING count(*) > 0) AS i
 ),
 judged_tanks AS (
-    SELECT t.name, coalesce(l.means, 0) AS means, l.r2,
-           EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.level_id, t.inlet_id, t.outlet_id)) AS has_samples,
-           EXISTS (FROM balances AS b
-                   WHERE b.name = t.name AND b.time >= since AND b.move IS NOT NULL) AS has_means
+    SELECT t.name, t.inlet_shut, t.outlet_shut, coalesce(l.means, 0) AS means, l.r2,
+           CASE WHEN NOT EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.level_id, t.inlet_id, t.outlet_id))
+                THEN 'no samples in the interval'
+                WHEN NOT EXISTS (FROM balances AS b
+                                 WHERE b.name = t.name AND b.time >= since AND b.move IS NOT NULL)
+                THEN 'fewer than 2 means of level and flows in the interval'
+                WHEN t.span IS NULL THEN 'level has no range' END AS missing
     FROM tanks AS t
     LEFT JOIN learned AS l ON l.name = t.name
 ),
@@ -172,16 +176,18 @@ judged_twins AS (
     LEFT JOIN usual AS u ON u.name = t.name AND u.beside = t.beside
 ),
 judgements AS (
-    SELECT t.name, unnest(['fills while its inlet is shut', 'falls while its outlet is shut']) AS rule,
-           CASE WHEN NOT t.has_samples THEN 'no samples in the interval'
-                WHEN NOT t.has_means THEN 'fewer than 2 means of level and flows in the interval' END AS missing
+    SELECT t.name, 'fills while its inlet is shut' AS rule,
+           coalesce(t.missing, CASE WHEN t.inlet_shut IS NULL THEN 'inlet flow has no range' END) AS missing
+    FROM judged_tanks AS t
+    UNION ALL
+    SELECT t.name, 'falls while its outlet is shut',
+           coalesce(t.missing, CASE WHEN t.outlet_shut IS NULL THEN 'outlet flow has no range' END)
     FROM judged_tanks AS t
     UNION ALL
     SELECT t.name, 'does not follow its flows',
-           CASE WHEN NOT t.has_samples THEN 'no samples in the interval'
-                WHEN NOT t.has_means THEN 'fewer than 2 means of level and flows in the interval'
-                WHEN t.means < 20 THEN 'fewer than 20 means of level and flows before the interval'
-                WHEN t.r2 > 0.8 IS NOT TRUE THEN 'level did not follow its flows before the interval' END
+           coalesce(t.missing,
+                    CASE WHEN t.means < 20 THEN 'fewer than 20 means of level and flows before the interval'
+                         WHEN t.r2 > 0.8 IS NOT TRUE THEN 'level did not follow its flows before the interval' END)
     FROM judged_tanks AS t
     UNION ALL
     SELECT j.name, 'differs from its twin',

@@ -13,14 +13,22 @@ _SECONDS = np.arange(0.0, 5400.0, 5.0)
 _LATE = _SECONDS >= 4200
 
 
-async def tank(recorded: Recording, name: str, inlet: np.ndarray, outlet: np.ndarray, unseen: np.ndarray) -> None:
-    """A tank of 2.5 m² whose level follows its flows and ``unseen``, m³/h."""
+async def tank(
+    recorded: Recording,
+    name: str,
+    inlet: np.ndarray,
+    outlet: np.ndarray,
+    unseen: np.ndarray,
+    without_range: str = "",
+) -> None:
+    """A tank of 2.5 m² whose level follows its flows and ``unseen``, m³/h; one of its quantities has no range."""
     random = np.random.default_rng(3)
     level = 4 + np.cumsum((inlet - outlet + unseen) / 3600 / 2.5 * 5)
-    await recorded.channel(f"{name}/level", unit="m", hi=8)
+    highest = {"level": 8.0, "inlet_flow": 200.0, "outlet_flow": 200.0, without_range: None}
+    await recorded.channel(f"{name}/level", unit="m", hi=highest["level"])
     await recorded.samples(f"{name}/level", _SECONDS, level + random.normal(0, 0.001, len(level)))
     for quantity, flow in (("inlet_flow", inlet), ("outlet_flow", outlet)):
-        await recorded.channel(f"{name}/{quantity}", unit="m³/h", hi=200)
+        await recorded.channel(f"{name}/{quantity}", unit="m³/h", hi=highest[quantity])
         measured = flow + random.normal(0, 0.2, len(flow)) * (flow > 0)
         await recorded.samples(f"{name}/{quantity}", _SECONDS, measured)
 
@@ -79,6 +87,13 @@ async def test_twins(recorded: Recording) -> None:
     assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")
 
 
+async def judgements(recorded: Recording, since: float, until: float) -> list[str]:
+    """Lines below the answer that say what was judged."""
+    interval = TimeRange(at(since).isoformat(), at(until).isoformat())
+    _, note = await asyncio.to_thread(answer, recorded.state, find_question("implausible"), interval, [], {})
+    return [line for line in note.splitlines() if "judged" in line]
+
+
 async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
     """Channels by rule: a leak can't be seen where the time before it is too short, or had no flow to learn from."""
     inlet, outlet = flows()
@@ -88,11 +103,6 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
     await recorded.samples("b/boiler1/oxygen", _SECONDS, inlet)
     await recorded.channel("pump/energy", kind="counter")
 
-    async def judgements(since: float, until: float) -> list[str]:
-        interval = TimeRange(at(since).isoformat(), at(until).isoformat())
-        _, note = await asyncio.to_thread(answer, recorded.state, find_question("implausible"), interval, [], {})
-        return [line for line in note.splitlines() if "judged" in line]
-
     flow = "inlet_flow, leaking/outlet_flow, still/inlet_flow, still/outlet_flow"
     no_rule = f"4 channels not judged, neither level of a tank, nor one of twins, nor of kind counter: leaking/{flow}"
     counter = '1 channel not judged by the rule "runs backwards", no samples in the interval: pump/energy'
@@ -100,7 +110,7 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
         f'2 channels judged by the rule "{rule} while its {valve} is shut": leaking/level, still/level'
         for rule, valve in (("falls", "outlet"), ("fills", "inlet"))
     ]
-    assert await judgements(300, 5400) == [
+    assert await judgements(recorded, 300, 5400) == [
         "2 channels judged",
         *shut,
         '2 channels not judged by the rule "differs from its twin", fewer than 20 means of both before the interval: '
@@ -110,7 +120,7 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
         counter,
         no_rule,
     ]
-    assert await judgements(3600, 5400) == [
+    assert await judgements(recorded, 3600, 5400) == [
         "4 channels judged",
         '2 channels judged by the rule "differs from its twin": a/boiler1/oxygen, b/boiler1/oxygen',
         '1 channel judged by the rule "does not follow its flows": leaking/level',
@@ -120,6 +130,30 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
         counter,
         no_rule,
     ]
-    later = await judgements(9000, 9600)
+    later = await judgements(recorded, 9000, 9600)
     assert later[:2] == ["no rows: nothing could be judged", "0 channels judged"]
     assert all("no samples in the interval" in line for line in later[1:] if "rule" in line)
+
+
+async def test_rule_that_needs_a_range_is_not_applied_without_it(recorded: Recording) -> None:
+    """The rise of a level is a fraction of its range, and a valve is shut below a hundredth of that of its flow."""
+    inlet, outlet = flows()
+    leak = np.where(_LATE, -8.0, 0)
+    for name, quantity in (("a", "level"), ("b", "inlet_flow"), ("c", "outlet_flow")):
+        await tank(recorded, name, inlet, outlet, leak, without_range=quantity)
+    rows = await recorded.ask("implausible", at(3600), at(5400))
+    assert sorted({(row["channel"], row["rule"]) for row in rows}) == [
+        ("b/level", "does not follow its flows"),
+        ("c/level", "does not follow its flows"),
+    ]
+    fills, falls = "fills while its inlet is shut", "falls while its outlet is shut"
+    assert [line for line in await judgements(recorded, 3600, 5400) if "rule" in line] == [
+        '2 channels judged by the rule "does not follow its flows": b/level, c/level',
+        f'1 channel judged by the rule "{falls}": b/level',
+        f'1 channel judged by the rule "{fills}": c/level',
+        '1 channel not judged by the rule "does not follow its flows", level has no range: a/level',
+        f'1 channel not judged by the rule "{falls}", level has no range: a/level',
+        f'1 channel not judged by the rule "{falls}", outlet flow has no range: c/level',
+        f'1 channel not judged by the rule "{fills}", inlet flow has no range: b/level',
+        f'1 channel not judged by the rule "{fills}", level has no range: a/level',
+    ]
