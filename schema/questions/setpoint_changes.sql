@@ -22,7 +22,8 @@
 -- Legal: hold 0 s..100 years, settle 0 s..100 years, lookback 0 s..100 years
 -- Reads from: since - lookback
 -- Portions: channel
--- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.
+-- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples,
+-- and 1 ms per text channel.
 -- Example: plantlog ask setpoint_changes --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 --          --channel '*_sp' --channel '*/mode'
 WITH
@@ -38,20 +39,18 @@ numbers AS MATERIALIZED (
           WHERE sel.kind <> 'text'
           GROUP BY ALL) AS k
 ),
-stored_texts AS MATERIALIZED (
-    SELECT e.channel_id, e.time, e.id, e.text AS value
-    FROM event AS e
-    JOIN selected AS sel ON sel.channel_id = e.channel_id
-    WHERE sel.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
-      AND e.time < until
-),
 -- With the text that each of them had before.
 texts AS MATERIALIZED (
     SELECT t.channel_id, t.time, t.value, lag(t.value) OVER (PARTITION BY t.channel_id ORDER BY t.time, t.id) AS old
-    FROM (FROM stored_texts
+    FROM (SELECT e.channel_id, e.time, e.id, e.text AS value
+          FROM event AS e
+          JOIN selected AS sel ON sel.channel_id = e.channel_id
+          WHERE sel.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
+            AND e.time < until
           UNION ALL
-          SELECT s.channel_id, since - lookback, -1, held_text(s.channel_id, since - lookback)
-          FROM (SELECT DISTINCT r.channel_id FROM stored_texts AS r) AS s) AS t
+          SELECT sel.channel_id, since - lookback, -1, held_text(sel.channel_id, since - lookback)
+          FROM selected AS sel
+          WHERE sel.kind = 'text') AS t
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (

@@ -90,3 +90,12 @@ async def test_what_is_held_all_the_time_is_judged(plant: Recording, name: str) 
     await plant.channel("unit/empty_sp")
     _, notes = await plant.answer(name, *_INTERVAL)
     assert "1 channel not judged, no samples in the interval: unit/empty_sp" in notes.splitlines()
+
+
+async def test_mode_that_is_held_all_the_time_is_judged(plant: Recording) -> None:
+    """As a set point is."""
+    for mode in ("unit/mode", "unit/empty_mode"):
+        await plant.channel(mode, "text")
+    await plant.event(0, "text", "AUTO", "unit/mode")
+    _, notes = await plant.answer("setpoint_changes", *_INTERVAL)
+    assert "1 channel not judged, no samples in the interval: unit/empty_mode" in notes.splitlines()
