@@ -43,8 +43,8 @@ SELECT c.name AS channel, p.time, nullif(p.value, 'NaN'::DOUBLE) AS value,
        CASE WHEN b.after_time IS NOT NULL THEN p.after_status END AS after_status
 FROM points AS p
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN p.before_time > 0 THEN make_timestamptz(p.before_time) END AS before_time,
-           CASE WHEN p.after_time > 0 THEN make_timestamptz(p.after_time) END AS after_time
+    SELECT make_timestamptz(nullif(p.before_time, -72057594037927936)) AS before_time, -- that: there is none
+           make_timestamptz(nullif(p.after_time, -72057594037927936)) AS after_time
 ) AS b
 JOIN channels_like(channels) AS c ON c.channel_id = p.channel_id;
 

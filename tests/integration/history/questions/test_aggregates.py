@@ -184,6 +184,18 @@ async def test_values_at_times(recorded: Recording) -> None:
     assert "--times cannot be combined with --from, --to and --at" in done.err
 
 
+async def test_samples_before_1970_are_beside_times(recorded: Recording) -> None:
+    old = datetime(1950, 1, 1, tzinfo=UTC)
+    await recorded.samples("unit/x", [(old - at(0)).total_seconds() + seconds for seconds in (0.0, 120.0)], [1.0, 3.0])
+    times = [old + timedelta(seconds=seconds) for seconds in (0, 60, 180)]
+    table = await asyncio.to_thread(ask, "interpolated", times=times, state=recorded.state)
+    assert [(row["value"], row["before_time"], row["after_time"]) for row in table.to_pylist()] == [
+        (1.0, None, times[0] + timedelta(seconds=120)),
+        (2.0, times[0], times[0] + timedelta(seconds=120)),
+        (3.0, times[0] + timedelta(seconds=120), None),
+    ]
+
+
 async def test_days_are_24_hours_of_utc(recorded: Recording) -> None:
     await recorded.samples("unit/x", np.arange(0.0, 3 * 86_400.0, 3600.0), np.repeat([1.0, 2.0, 3.0], 24))
     rows = await recorded.ask("aggregates", at(0), at(3 * 86_400), step="1 day", aggregate="maximum")
