@@ -21,8 +21,9 @@ A parameter of the type ``reference`` is a time before since, or ``FROM..TO``; S
 is such a length before since.
 ``Periods`` are those that a question can find, ``5 steps to a 10th of the interval``.
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
-channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), of a sister
-(units whose last parts are the same but for digits), or all.
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or of a sister
+(units whose last parts are the same but for digits).
+``Judges: analog channels`` says which channels can have rows, where the rows of portions have no verdicts on channels.
 ``Without rows: nothing is missing in {channels}`` is what an answer without rows says, where that is not that nothing
 was found.
 
@@ -40,8 +41,8 @@ REFERENCE = "reference"  # type of a parameter: the interval from which is learn
 CHANNEL = "channel"  # type of a parameter: the name of one
 FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
-_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|sister|all)$", re.MULTILINE)
-_JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
+_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|sister)$", re.MULTILINE)
+_JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels$", re.MULTILINE)
 _PERIODS = re.compile(r"^-- Periods: (\d+) steps to a (\d+)th of the interval$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")
 _WITHOUT_ROWS = re.compile(r"^-- Without rows: (.+)$", re.MULTILINE)
@@ -98,8 +99,7 @@ class Question:
     portions: str  # which channels have to be together
     summary_columns: tuple[str, ...]  # the columns of a table for people; empty: all
     reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that
-    kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: it judges all channels
-    compares: bool  # whether it needs samples before since, too
+    kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: all
     periods: tuple[int, int] | None  # that it finds: steps of the shortest one, and how often the longest one is there
     without_rows: str  # what an answer without rows says of its {channels}
 
@@ -153,7 +153,6 @@ def read(path: Path) -> Question:
         summary_columns=tuple(summary_columns.replace(",", " ").split()),
         reads_from=reads_from,
         kinds=() if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],),
-        compares=judges is not None and judges[2] is not None,
         periods=None if periods is None else (int(periods[1]), int(periods[2])),
         without_rows="nothing found in {channels}" if without_rows is None else without_rows[1],
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import Limits
 from schema.queries import load
-from schema.question_files import Question
 
 if TYPE_CHECKING:
     from history.sql.sources.plants import PlantArchives
@@ -41,7 +40,6 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
     "unit": lambda channel: channel[1],
     "namesake": lambda channel: channel[1].rpartition("/")[2],
     "sister": lambda channel: re.sub("[0-9]+", "", channel[1].rpartition("/")[2]),
-    "all": lambda _: "",
 }
 
 
@@ -116,7 +114,7 @@ def notes(session: Session, request: Request) -> str:
     if not n and _NONE in lines:
         lines.insert(0, NOTHING_JUDGED)
     elif not n:
-        lines.insert(0, "no rows" if any("judged" in line for line in lines) else explain_empty(session, request))
+        lines.insert(0, "no rows" if any("judged" in line for line in lines) else _explain_empty(session, request))
     return "\n".join(lines)
 
 
@@ -151,13 +149,27 @@ def _judgements(session: Session) -> Iterator[str]:
             yield f"{count(len(names), 'channel')} {verdict}: {names_text(names, _MAX_NAMES)}"
 
 
-def explain_empty(session: Session, request: Request) -> str:
-    """Lines for people about an answer without rows."""
-    interval = Interval(request.first, request.values["since"], request.values["until"])
-    times = interval.first, interval.since, interval.until
-    query = load("duckdb")["select_judged"]
-    with session.rows(query, [request.values["channels"], *times]) as (_, channels):
-        return explain_no_rows(request.question, interval, channels)
+def _explain_empty(session: Session, request: Request) -> str:
+    """Lines for people about an answer without rows, of a question whose portions have no verdicts."""
+    question, since, until = request.question, request.values["since"], request.values["until"]
+    judged, other, empty = list[str](), list[str](), list[str]()
+    with session.rows(load("duckdb")["select_judged"], [request.values["channels"], since, until]) as (_, channels):
+        for name, kind, has_samples in channels:
+            if question.kinds and kind not in question.kinds:
+                other.append(name)
+            elif question.kinds and not has_samples:
+                empty.append(name)
+            else:
+                judged.append(name)
+    finding = question.without_rows.format(channels=count(len(judged), "channel"))
+    lines = [f"no rows: {finding}" if judged else NOTHING_JUDGED]
+    for names, why in (
+        (other, f"not {' or '.join(question.kinds)}"),
+        (empty, f"no samples from {_time(since)} to {_time(until)}"),
+    ):
+        if names:
+            lines.append(f"{count(len(names), 'channel')} not judged, {why}: {names_text(names, _MAX_NAMES)}")
+    return "\n".join(lines)
 
 
 def _without_habits(session: Session, request: Request, ends: float) -> Iterator[str]:
@@ -225,41 +237,6 @@ def _groups(request: Request) -> Iterator[list[str]]:
     together = _TOGETHER[request.question.portions]
     for _, group in groupby(sorted(request.channels, key=together), together):
         yield [name for name, _ in group]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The times of which a question reads samples; from ``first`` to ``since``, only for comparison."""
-
-    first: datetime
-    since: datetime
-    until: datetime
-
-
-def explain_no_rows(question: Question, interval: Interval, channels: Iterable[tuple[str, str, bool, bool]]) -> str:
-    """Lines for people. ``channels``: name, kind, and whether there are samples in the interval, and before since."""
-    judged, other, empty, unknown = list[str](), list[str](), list[str](), list[str]()
-    for name, kind, has_samples, has_earlier in sorted(channels):
-        if question.kinds and kind not in question.kinds:
-            other.append(name)
-        elif question.kinds and not has_samples:
-            empty.append(name)
-        elif question.compares and not has_earlier:
-            unknown.append(name)
-        else:
-            judged.append(name)
-    finding = question.without_rows.format(channels=count(len(judged), "channel"))
-    lines = [f"no rows: {finding}" if judged else NOTHING_JUDGED]
-    span = f"from {_time(interval.since)} to {_time(interval.until)}"
-    earlier = f"from {_time(interval.first)} to {_time(interval.since)}, to compare with"
-    for names, why in (
-        (other, f"not {' or '.join(question.kinds)}"),
-        (empty, f"no samples {span}"),
-        (unknown, f"no samples {earlier}"),
-    ):
-        if names:
-            lines.append(f"{count(len(names), 'channel')} not judged, {why}: {names_text(names, _MAX_NAMES)}")
-    return "\n".join(lines)
 
 
 def _time(moment: datetime) -> str:

@@ -332,13 +332,12 @@ WHERE r.number NOT IN (SELECT h.number FROM habits AS h);
 DELETE FROM portion_rows WHERE rowid IN (SELECT h.number FROM habits AS h) RETURNING channel;
 
 -- name: select_judged
--- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
-SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier
+-- The channels $1 (patterns; NULL: all) by name, and whether they have samples with $2 <= time < $3.
+SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples
 FROM channels_like($1::TEXT[]) AS c
 LEFT JOIN (SELECT DISTINCT channel_id
-           FROM intervals_of($1::TEXT[], $3::TIMESTAMPTZ, $4::TIMESTAMPTZ, NULL)) AS s ON s.channel_id = c.channel_id
-LEFT JOIN (SELECT DISTINCT channel_id
-           FROM intervals_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
+           FROM intervals_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS s ON s.channel_id = c.channel_id
+ORDER BY c.name;
 
 -- name: select_curves
 -- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing.

@@ -35,7 +35,6 @@
 --   least_correlation  float8       lowest absolute correlation in the reference, to be a pair [0.8]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years, least_correlation 0..1
 -- Reads from: reference
--- Judges: numeric channels with samples before since
 -- Portions: sister
 -- Cost: one pass over both intervals, then 0.3 ms per pair.
 -- Example: plantlog ask broken_relation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10

@@ -34,7 +34,6 @@
 --   habits       boolean      list also what came at the same time on days before [false]
 -- Legal: step a 1000000th..interval, least_score 0..
 -- Reads from: reference
--- Judges: analog channels
 -- Portions: channel
 -- Cost: one pass over the samples from the reference to until, then 0.1 ms per channel and 300 means.
 -- Example: plantlog ask change_points --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10

@@ -21,7 +21,6 @@
 -- Legal: step a 1000000th..interval, warp 0 s..interval
 -- Shown first: channel, from_time, to_time, score, value, other_value, unit
 -- Reads from: reference
--- Judges: analog channels
 -- Portions: unit
 -- Cost: one pass over both runs, then 10 µs per mean of a unit and 100 steps of warp.
 -- Example: plantlog ask compare --from 2026-03-09T10Z --to 2026-03-09T11Z --reference 2026-03-08T10Z..2026-03-08T11Z

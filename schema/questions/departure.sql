@@ -32,7 +32,6 @@
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Shown first: unit, departed_at, returned_at, score, channels
 -- Reads from: reference
--- Judges: analog channels with samples before since
 -- Portions: unit
 -- Cost: one pass over both intervals, then 30 ms per unit of 100 channels.
 -- Example: plantlog ask departure --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --reference 4h

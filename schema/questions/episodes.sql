@@ -26,7 +26,6 @@
 --   habits       boolean      list also what came at the same time on days before [false]
 -- Legal: step a 1000000th..interval, alarm_every 1 us..100 years
 -- Reads from: reference
--- Judges: analog channels with samples before since
 -- Portions: unit
 -- Cost: one pass over both intervals.
 -- Example: plantlog ask episodes --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --reference 4h

@@ -19,7 +19,7 @@
 -- Parameters
 --   since         timestamptz  start of the search, shortly before the upset
 --   until         timestamptz  before this moment
---   channels      text[]       names or patterns [NULL: all]
+--   channels      text[]       names or patterns [NULL: all but texts]
 --   step          interval     length of a mean [NULL: a 10000th of the interval, the sampling interval]
 --   reference     reference    FROM..TO, or length [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 1 d]
 --   false_alarms  interval     mean time between false alarms of all channels together [NULL: 20 times the interval]

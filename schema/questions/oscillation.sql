@@ -25,7 +25,6 @@
 --   reference         reference    FROM..TO, or a time before [NULL: as long as the interval]
 -- Legal: step a 1000000th..interval, least_regularity 0..
 -- Reads from: reference
--- Judges: analog channels
 -- Periods: 5 steps to a 10th of the interval
 -- Portions: channel
 -- Cost: one pass over the samples of both intervals, then 0.2 ms per channel and 500 means.

@@ -13,7 +13,7 @@
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on
 --   until         timestamptz  before this moment
---   channels      text[]       names or patterns [NULL: all]
+--   channels      text[]       names or patterns [NULL: all but texts]
 --   reference     reference    the earlier interval: FROM..TO, or a time before [NULL: as long as the interval]
 --   false_alarms  interval     mean time between false rows of all channels together [NULL: 20 times the interval]
 --   least_score   float8       lowest score to list [1]
@@ -21,7 +21,6 @@
 --   carry         interval     how far back to look for the value at the start [NULL: 1 h, 300 sampling intervals]
 -- Legal: false_alarms 1 us..100 years, least_score 0.., carry 0 s..100 years
 -- Reads from: reference - carry
--- Judges: numeric channels
 -- Portions: channel
 -- Cost: one pass over both intervals and carry, sorted by time: 3 s per million samples.
 -- Example: plantlog ask what_changed --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z

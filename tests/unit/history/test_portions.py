@@ -31,7 +31,6 @@ def request(channels: list[tuple[str, str]], rate: float, by: str = "unit") -> R
         ("unit", 0.5, ["a/boiler/x a/boiler/y", "a/pump/x b/boiler/x"]),
         ("namesake", 1.0, ["a/boiler/x a/boiler/y b/boiler/x", "a/pump/x"]),
         ("sister", 1.0, ["a/boiler/x a/boiler/y b/boiler/x", "a/pump/x"]),
-        ("all", 100.0, ["a/boiler/x a/boiler/y a/pump/x b/boiler/x"]),
     ],
 )
 def test_groups_stay_together(by: str, rate: float, expected: list[str]) -> None:
