@@ -14,10 +14,12 @@ SET default_null_order = 'postgres';
 CREATE VIEW samples AS
 SELECT s.time, s.channel_id, s.value, s.status FROM stored_samples AS s;
 
--- The start of the minute, hour or day (UTC). date_trunc looks at the time zone, which takes ten times as long.
-CREATE MACRO minute_of(time) AS make_timestamptz(epoch_us(time) // 60000000 * 60000000);
-CREATE MACRO hour_of(time) AS make_timestamptz(epoch_us(time) // 3600000000 * 3600000000);
-CREATE MACRO day_of(time) AS make_timestamptz(epoch_us(time) // 86400000000 * 86400000000);
+-- The start of a bucket of so many µs, of the minute, hour or day (UTC). Before 1970, // would be that of the next one.
+-- date_trunc looks at the time zone, which takes ten times as long.
+CREATE MACRO bucket_of(time, width) AS make_timestamptz(floor(epoch_us(time) / width)::BIGINT * width);
+CREATE MACRO minute_of(time) AS bucket_of(time, 60000000);
+CREATE MACRO hour_of(time) AS bucket_of(time, 3600000000);
+CREATE MACRO day_of(time) AS bucket_of(time, 86400000000);
 
 CREATE MACRO seconds_between(from_time, to_time) AS (epoch_us(to_time) - epoch_us(from_time)) / 1e6;
 
@@ -341,9 +343,9 @@ ORDER BY c.name;
 
 -- name: select_curves
 -- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing.
-SELECT c.name, c.unit, greatest(make_timestamptz(b.begins), $2::TIMESTAMPTZ) AS time, b.min, b.avg, b.max
-FROM (SELECT s.channel_id, epoch_us(s.time) // $4::BIGINT * $4::BIGINT AS begins, min(s.value) AS min,
-             avg(s.value) AS avg, max(s.value) AS max
+SELECT c.name, c.unit, greatest(b.begins, $2::TIMESTAMPTZ) AS time, b.min, b.avg, b.max
+FROM (SELECT s.channel_id, bucket_of(s.time, $4::BIGINT) AS begins, min(s.value) AS min, avg(s.value) AS avg,
+             max(s.value) AS max
       FROM good_samples($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS s
       GROUP BY ALL) AS b
 JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = b.channel_id
@@ -390,7 +392,7 @@ ORDER BY s.time::DATE, s.channel_id, s.time;
 
 -- name: select_series_between
 -- Curves of channels $1 (patterns) with $2 <= time < $3, in buckets of $4 µs.
-SELECT s.channel_id, s.name, s.unit, make_timestamptz(epoch_us(s.time) // $4::BIGINT * $4::BIGINT) AS time,
+SELECT s.channel_id, s.name, s.unit, bucket_of(s.time, $4::BIGINT) AS time,
        min(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS min,
        avg(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS avg,
        max(s.value) FILTER (s.status >= 0 AND NOT isnan(s.value)) AS max,

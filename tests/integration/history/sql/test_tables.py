@@ -213,6 +213,16 @@ async def test_archived_days_are_looked_up_together(plant: Maintained, monkeypat
     assert looked_up == [([DAY, NEXT],)] * 2
 
 
+async def test_times_before_1970_are_in_the_minute_that_they_are_in(plant: Maintained) -> None:
+    times = "(VALUES (TIMESTAMPTZ '1969-12-31 23:58:30Z'), ('1950-01-01 00:00Z'), ('2026-03-09 10:00:59Z')) AS t (time)"
+    rows = await rows_of(plant, f"SELECT minute_of(time), hour_of(time), day_of(time) FROM {times} ORDER BY time")
+    assert [[f"{time:%Y-%m-%d %H:%M:%S}" for time in row] for row in rows] == [
+        ["1950-01-01 00:00:00"] * 3,
+        ["1969-12-31 23:58:00", "1969-12-31 23:00:00", "1969-12-31 00:00:00"],
+        ["2026-03-09 10:00:00", "2026-03-09 10:00:00", "2026-03-09 00:00:00"],
+    ]
+
+
 @pytest.mark.parametrize(
     "created",
     [
