@@ -91,7 +91,8 @@ differences AS MATERIALIZED (
 ),
 usual AS MATERIALIZED (
     SELECT d.name, d.beside, avg(d.difference) AS mean,
-           greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
+           -- At least a 2000th of the range, without one of the values.
+           greatest(stddev_pop(d.difference), coalesce(d.span, avg(abs(d.value))) * 5e-4) AS spread
     FROM differences AS d
     WHERE d.time < since
     GROUP BY d.name, d.beside, d.span

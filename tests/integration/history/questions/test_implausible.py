@@ -87,6 +87,14 @@ async def test_twins(recorded: Recording) -> None:
     assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")
 
 
+async def test_twins_without_a_range_that_stand_do_not_part(recorded: Recording) -> None:
+    """By more than rounding errors of means."""
+    for name, value in (("a/boiler1/oxygen", 0.3), ("b/boiler1/oxygen", 0.1), ("c/boiler1/oxygen", 7.7)):
+        await recorded.channel(name, hi=None)
+        await recorded.samples(name, _SECONDS, np.full(len(_SECONDS), value))
+    assert await recorded.ask("implausible", at(3600), at(5400)) == []
+
+
 async def judgements(recorded: Recording, since: float, until: float) -> list[str]:
     """Lines below the answer that say what was judged."""
     interval = TimeRange(at(since).isoformat(), at(until).isoformat())
