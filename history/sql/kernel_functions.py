@@ -23,6 +23,7 @@ from history.sql.kernels.columns import (
     Channels,
     Columns,
     KernelSource,
+    by_channels,
     by_portion,
     listed,
     spans,
@@ -171,7 +172,8 @@ class KernelFunctions:
     def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (kernels/resampled.py)."""
         grid = Grid(Channels.of_fields(channels), since, step)
-        return listed(MEANS, self._results(channels, (first, until), by_portion(grid.compute)))
+        kernel = by_channels(grid.compute, (until - since) // step)
+        return listed(MEANS, self._results(channels, (first, until), kernel))
 
     def first_moves(
         self,
@@ -196,7 +198,8 @@ class KernelFunctions:
         states = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
         movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, states, sigmas)
         within = first - hold, max(until, end)
-        return listed(MOVES, self._results(channels, within, by_portion(movers.compute), min(begin, since)))
+        kernel = by_channels(movers.compute, (within[1] - first) // step)
+        return listed(MOVES, self._results(channels, within, kernel, min(begin, since)))
 
     def lagged_correlations(
         self,
@@ -216,7 +219,7 @@ class KernelFunctions:
         )
         [values] = dense(np.array([one["channel_id"] for one in target], np.int32), buckets, of_target)
         kernel = Correlations(Grid(Channels.of_fields(channels), since, step), values, most)
-        return listed(CORRELATIONS, self._results(channels, (first, until), kernel.compute_parts))
+        return listed(CORRELATIONS, self._results(channels, (first, until), by_channels(kernel.compute, buckets)))
 
     def far_samples(
         self,
@@ -248,15 +251,17 @@ class KernelFunctions:
         grid = Grid(Channels.of_fields(channels), first, step)
         changes = Changes(grid, spans(channels), (begin, end), (since, until), least_score)
         within = min(begin, since) - HOUR_US, max(end, until)
-        return listed(CHANGES, self._results(channels, within, by_portion(changes.compute), min(begin, since)))
+        kernel = by_channels(changes.compute, (within[1] - first) // step)
+        return listed(CHANGES, self._results(channels, within, kernel, min(begin, since)))
 
     def oscillations_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
     ) -> Any:
         """Oscillations of channels from since on (kernels/oscillations.py)."""
         grid = Grid(Channels.of_fields(channels), since, step)
-        kernel = Oscillations(grid, (until - since) // step, least_regularity)
-        return listed(OSCILLATIONS, self._results(channels, (first, until), by_portion(kernel.compute)))
+        buckets = (until - since) // step
+        kernel = by_channels(Oscillations(grid, buckets, least_regularity).compute, buckets)
+        return listed(OSCILLATIONS, self._results(channels, (first, until), kernel))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""

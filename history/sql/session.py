@@ -230,6 +230,8 @@ def _errors(limits: Limits, failures: Sequence[BaseException]) -> Iterator[None]
         if isinstance(error, duckdb.OutOfMemoryException):
             text = f"the query needs more than {limits.memory} of memory: {limits.advice('--memory')}"
             raise OutOfMemoryError(text) from error
+        if any(isinstance(failure, MemoryError) for failure in failures):
+            raise OutOfMemoryError(f"the query needs more memory than there is: {limits.narrow}") from error
         raise OperationError(str(error)) from error
 
 

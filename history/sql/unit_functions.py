@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from core.timestamps import HOUR_US
-from history.sql.kernels.columns import ChannelFields, Channels, KernelSource, by_portion, spans, structs
+from history.sql.kernels.columns import ChannelFields, Channels, KernelSource, by_channels, spans, structs
 from history.sql.kernels.comparison import DIFFERENCES, Comparison
 from history.sql.kernels.departures import DEPARTURES, Departures
 from history.sql.kernels.episodes import EPISODES, Episodes
@@ -121,4 +121,4 @@ class UnitFunctions:
         grid = Grid(Channels.of_fields({**one, "ends": min(one["ends"], until)} for one in channels), since, step)
         n, bounds = max((until - since) // step, 1), (since - HOUR_US, until)
         ids, known_by = [one["channel_id"] for one in channels], since if with_silent else None
-        return n, self._source.results(ids, bounds, by_portion(grid.numbers), known_by=known_by)
+        return n, self._source.results(ids, bounds, by_channels(grid.numbers, n), known_by=known_by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples
+from core.samples import Samples, segments
 from history.archive.sample_file import rows_of
 from history.codec.row_groups import TIME
 
@@ -23,6 +24,7 @@ NEVER = np.iinfo(np.int64).max  # a time
 RARE = 100  # samples: a channel that has no more may hold a value of long ago
 RHYTHM = 10  # samples: a channel that has no more can't be said to have fallen silent
 _SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
+_MEANS = 300_000  # of the channels that a kernel has at a time: it takes 200 bytes for some of them
 _BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
@@ -114,6 +116,21 @@ def spans(channels: Iterable[ChannelFields]) -> dict[int, float]:
 def by_portion(kernel: Callable[[Samples], Result]) -> Callable[[Iterable[Samples]], Iterable[Result]]:
     """Kernel of several portions, from one of a single portion."""
     return partial(map, kernel)
+
+
+def by_channels(kernel: Callable[[Samples], Result], buckets: int) -> Callable[[Iterable[Samples]], Iterable[Result]]:
+    """Kernel of several portions, from one of some whole channels: so few that memory holds their means.
+
+    ``buckets``: those of a channel, which has a mean in each, be it of a single sample.
+    """
+    return partial(_by_channels, kernel, max(_MEANS // max(buckets, 1), 1))
+
+
+def _by_channels(kernel: Callable[[Samples], Result], n: int, portions: Iterable[Samples]) -> Iterator[Result]:
+    for samples in portions:
+        firsts = [rows.start for rows in segments(samples.channel)[::n]]
+        for first, last in pairwise([*firsts, len(samples)]):
+            yield kernel(samples.part(slice(first, last)))
 
 
 def joined(portions: Sequence[Columns]) -> Columns:

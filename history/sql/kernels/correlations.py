@@ -5,7 +5,6 @@ To have DuckDB join each mean with that of the target, once for each lag, takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s
-from core.samples import Samples, segments
-from history.sql.kernels.columns import Columns, joined
+from core.samples import Samples
+from history.sql.kernels.columns import Columns
 from history.sql.kernels.resampled import Grid
+from history.sql.kernels.unit_means import dense
 
 CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
 _MIN_PAIRS = 20  # pairs, for a correlation
-_ELEMENTS = 1_000_000  # means of channels that are in memory at a time, with those that are missing
 _CANCELLATION = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
 
 
@@ -34,19 +33,10 @@ class Correlations:
     target: Float64s  # (buckets,) NaN: it has none there
     most: int
 
-    def compute_parts(self, portions: Iterable[Samples]) -> Iterator[Columns]:
-        """The columns of CORRELATIONS. ``portions``: samples by channel and time, all of some channels at a time."""
-        parts = [self.grid.numbers(samples) for samples in portions]
-        if not parts:
-            return
-        means = joined(parts)
-        rows, width = segments(means["channel_id"]), 1 + int(means["number"].max(initial=0))
-        size = max(1, _ELEMENTS // width)
-        for few in (rows[first : first + size] for first in range(0, len(rows), size)):
-            values = np.full((len(few), width), np.nan)
-            for row, segment in enumerate(few):
-                values[row, means["number"][segment]] = means["value"][segment]
-            yield self._of_means(np.array([means["channel_id"][segment.start] for segment in few], np.int32), values)
+    def compute(self, samples: Samples) -> Columns:
+        """The columns of CORRELATIONS. ``samples``: all samples of some channels, by channel and time."""
+        channels = np.unique(samples.channel)
+        return self._of_means(channels, dense(channels, len(self.target), [self.grid.numbers(samples)]))
 
     def _of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
         """The columns of CORRELATIONS of means: (channels, buckets); NaN: there is none."""

@@ -1,9 +1,9 @@
-"""Samples that are put in order, and together; and how much is read at a time."""
+"""Samples that are put in order, and together; and how much is read, or computed, at a time."""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from history.codec import row_groups
 from history.codec.row_groups import joined_parts
+from history.sql.kernels import columns as kernel_columns
+from history.sql.kernels.columns import by_channels
 from history.sql.sources import portion as sql_portion
 from history.sql.sources.portion import Day, by_channel, split_days, unknown_size
 from history.sql.sources.scan import Hours
@@ -35,6 +37,19 @@ def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows:
     for one, other in pairwise(computed):
         assert one.channel[-1] != other.channel[0]
         assert len(one) + len(other) > rows or len(np.unique(other.channel)) > 1
+
+
+@given(_PIECE, st.integers(0, 30), st.integers(1, 100))
+def test_kernel_has_so_few_channels_that_their_means_fit(samples: list[Sample], buckets: int, most: int) -> None:
+    """Each channel may have a mean in each bucket, however few samples it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_columns, "_MEANS", most)
+        given_samples = list(by_channels(lambda some: some, buckets)([columns(samples), columns(samples)]))
+    read = [list(zip(some.channel.tolist(), some.time.tolist(), strict=True)) for some in given_samples]
+    assert list(chain(*read)) == [(channel, time) for channel, time, _, _ in samples] * 2
+    channels = [{channel for channel, _ in some} for some in read]
+    assert all(len(some) == 1 or len(some) * buckets <= most for some in channels)
+    assert sum(map(len, channels)) == 2 * len({channel for channel, *_ in samples})
 
 
 @given(st.lists(st.frozensets(st.integers(1, 9)), min_size=3, max_size=3), st.integers(1, 400_000), st.booleans())

@@ -6,11 +6,10 @@ import math
 from statistics import StatisticsError, correlation
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.kernels import correlations
+from core.samples import joined
 from history.sql.kernels.columns import Channels
 from history.sql.kernels.correlations import CORRELATIONS, Correlations
 from history.sql.kernels.resampled import Grid
@@ -52,9 +51,9 @@ def correlations_of(channels: list[Values], target: Values, most: int) -> list[d
     [values] = dense(np.array([len(channels)], np.int32), 62, [grid.numbers(samples[-1])])
     kernel = Correlations(grid, values, most)
     rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
-    for part in kernel.compute_parts(samples[:-1]):
-        for channel, n, r, pairs in zip(*(part[name].tolist() for name in _NAMES), strict=True):
-            rows[channel][n] = (r, pairs)
+    found = kernel.compute(joined(samples[:-1]))
+    for channel, n, r, pairs in zip(*(found[name].tolist() for name in _NAMES), strict=True):
+        rows[channel][n] = (r, pairs)
     return rows
 
 
@@ -68,11 +67,9 @@ def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | N
         return None
 
 
-@given(st.lists(_VALUES, max_size=4), _VALUES, st.integers(0, 70), st.sampled_from([1, 100, 1_000_000]))
-def test_correlations_are_those_of_pairs(channels: list[Values], target: Values, most: int, elements: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(correlations, "_ELEMENTS", elements)
-        computed = correlations_of(channels, target, most)
+@given(st.lists(_VALUES, max_size=4), _VALUES, st.integers(0, 70))
+def test_correlations_are_those_of_pairs(channels: list[Values], target: Values, most: int) -> None:
+    computed = correlations_of(channels, target, most)
     assert len(computed) == len(channels)
     for channel, of_channel in zip(channels, computed, strict=True):
         assert list(of_channel) == sorted(of_channel)

@@ -1,4 +1,4 @@
-"""Limits of queries of DuckDB: which are legal, and the time of all that a command does."""
+"""Limits of queries of DuckDB: which are legal, what is beyond them, and the time of all that a command does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from core.errors import OperationError
+from history.sql.session import OutOfMemoryError, _errors
 from history.sql.sources.execution import Limits
 from tests.command import run
 from tests.waiting import PATIENCE
@@ -50,3 +51,18 @@ def test_answers_share_the_time_of_a_command(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("history.questions.ask.answer", answer_slowly)
     done = run(tmp_path, "sql", "--timeout", "10ms", "--with", "a=timeline --from 1h", "SELECT 1")
     assert done.err.startswith("plantlog: the query took longer than 0.01 s"), done
+
+
+def test_memory_that_a_function_lacks_is_told_as_that_of_a_query() -> None:
+    """A question then asks about fewer channels at a time."""
+    failures = list[BaseException]()
+
+    def large() -> int:
+        failures.append(MemoryError())
+        raise failures[-1]
+
+    with duckdb.connect() as connection:
+        connection.create_function("large", large, [], "BIGINT")
+        text = "the query needs more memory than there is: narrow"
+        with pytest.raises(OutOfMemoryError, match=text), _errors(Limits("2GB", 2, 60), failures):
+            connection.sql("SELECT large()").fetchall()
