@@ -111,24 +111,24 @@ def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.boo
 
 def _warped(values: Float64s, other: Float64s, most: int) -> NDArray[np.intp]:
     """Position in the other run for each bucket, at most so far away, along which both differ least."""
-    n, m = len(values), len(other)
+    m = len(other)
     shifts = np.arange(-most, most + 1)
-    cost = np.full((n, len(shifts)), np.inf)
-    came = np.zeros((n, len(shifts)), np.int8)
+    came = list[NDArray[np.int8]]()
     total = np.where(shifts == 0, 0.0, np.inf)  # both begin together
-    for i in range(n):
+    for i, here in enumerate(values):
         at = i + shifts
         inside = (at >= 0) & (at < m)
-        apart = np.minimum(np.nan_to_num(np.abs(values[i] - other[np.clip(at, 0, m - 1)])), 3.0).sum(axis=1)
+        apart = np.minimum(np.nan_to_num(np.abs(here - other[np.clip(at, 0, m - 1)])), 3.0).sum(axis=1)
         # From the bucket before with the same shift, or with one more or less: the other run stood, or went by two.
         best = np.array([total, np.append(total[1:], np.inf) + 0.1, np.append(np.inf, total[:-1]) + 0.1])
-        came[i] = best.argmin(axis=0)
-        total = np.where(inside, best.min(axis=0) + apart, np.inf)
-        cost[i] = total
-    ends = np.flatnonzero(np.isfinite(cost).any(axis=1))
-    path = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, np.intp)
-    shift = int(np.argmin(cost[len(path) - 1])) if len(path) else 0
+        so_far = np.where(inside, best.min(axis=0) + apart, np.inf)
+        if np.isinf(so_far).all():  # the other run is over
+            break
+        came.append(best.argmin(axis=0).astype(np.int8))
+        total = so_far
+    path = np.zeros(len(came), np.intp)
+    shift = int(np.argmin(total))
     for i in range(len(path) - 1, -1, -1):
         path[i] = i + shifts[shift]
-        shift += (0, 1, -1)[came[i, shift]]
+        shift += (0, 1, -1)[came[i][shift]]
     return path

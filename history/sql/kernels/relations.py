@@ -31,6 +31,7 @@ from history.sql.kernels.reference import (
     least_limit,
     usual,
 )
+from history.sql.kernels.running_median import running_median
 from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
 
 RELATIONS = pa.struct(
@@ -176,7 +177,7 @@ class Relations:
         ``before``, ``after``: (channels, buckets); ``n_pairs``: number of all pairs; ``half``: of running medians.
         """
         (i, j), sign = pair, signs[pair[0]][pair[1]]
-        apart, now = (_running_median(part[i] - sign * part[j], half) for part in (before, after))
+        apart, now = (running_median(part[i] - sign * part[j], half) for part in (before, after))
         known = apart[~np.isnan(apart)]
         if len(known) < MIN_POSITIONS:
             return False, None
@@ -193,7 +194,7 @@ class Relations:
             for first, last in runs(np.flatnonzero(size > 1), len(size))
             if (size[first : last + 1] > 1).sum() >= _LASTS
         ]
-        one, other = (_running_median(after[row], half) for row in pair) if breaks else (now, now)
+        one, other = (running_median(after[row], half) for row in pair) if breaks else (now, now)
         level = sign * other + middle
         beyond = _outside(before[i], one) & _outside(before[j], other)
         parts = [(slice(-first, last + 1), (score, first, last)) for score, first, last in breaks]
@@ -263,17 +264,6 @@ def _normalized(scaled: Float64s) -> Float64s:
     near -= near.mean(axis=1, keepdims=True)
     near /= np.maximum(np.sqrt(np.square(near).sum(axis=1, keepdims=True)), 1e-12)
     return near
-
-
-def _running_median(values: Float64s, half: int) -> Float64s:
-    """Medians of so many values before and behind each one: stops and transients that are shorter are gone."""
-    if not half:
-        return values
-    windows = np.sort(sliding_window_view(np.pad(values, half, constant_values=np.nan), 2 * half + 1), axis=1)
-    last = np.maximum((~np.isnan(windows)).sum(axis=1) - 1, 0)
-    rows = np.arange(len(values))
-    medians: Float64s = (windows[rows, last // 2] + windows[rows, (last + 1) // 2]) / 2
-    return medians
 
 
 def _farthest(breaks: list[_Break], pairs: Mapping[_Pair, float], n_channels: int) -> list[_Break]:

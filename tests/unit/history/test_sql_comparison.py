@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,17 @@ def test_a_longer_phase_is_no_difference_where_it_may_be_warped() -> None:
     values[200:, 0] -= 20
     [row] = rows(other, values, warp=30)
     assert (row["channel_id"], row["from_time"], row["to_time"]) == (10, 3000, None)
+
+
+def test_warping_takes_a_byte_for_each_pair_of_means() -> None:
+    other, values = start_up(1, n=3000), start_up(2, n=3000)
+    tracemalloc.start()
+    try:
+        assert rows(other, values, warp=500) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 3000 * 1001
 
 
 def test_a_fault_of_the_earlier_run_is_said() -> None:
