@@ -115,7 +115,9 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 13 THEN 'judged by the interval alone, too few samples in the reference'
     WHEN 14 THEN 'judged by what they usually do at each point of their cycles'
     WHEN 15 THEN 'judged though a part of their reference is unlike the rest, and was left out'
-    WHEN 16 THEN 'not judged, codes of more than two states, whose numbers have no scale' END;
+    WHEN 16 THEN 'not judged, codes of more than two states, whose numbers have no scale'
+    WHEN 17 THEN 'not judged, constant in the interval'
+    WHEN 18 THEN 'not judged, the target is a text, or constant, or has too few samples in the interval' END;
 
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (

@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.samples import Samples
 from history.sql.kernels.columns import Columns
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED, NO_SAMPLES, NO_TARGET, STANDING
 from history.sql.kernels.resampled import Grid
 from history.sql.kernels.unit_means import dense
 
-CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
+CORRELATIONS = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("verdict", pa.int32()),  # of kernels/reference.py; 0: a correlation, which the others are of
+        ("n", pa.int32()),
+        ("r", pa.float64()),
+        ("pairs", pa.int64()),
+    ]
+)
 _MIN_PAIRS = 20  # pairs, for a correlation
 _CANCELLATION = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
 
@@ -43,12 +52,29 @@ class Correlations:
         lags = np.arange(-self.most, self.most + 1)
         r, pairs = _correlations(values, self.target, lags)
         row, lag = np.nonzero(~np.isnan(r))
+        none = np.zeros(len(channels))
         return {
-            "channel_id": channels[row],
-            "n": lags[lag].astype(np.int32),
-            "r": r[row, lag],
-            "pairs": pairs[row, lag],
+            "channel_id": np.append(channels, channels[row]),
+            "verdict": np.append(self._verdicts(values, r), np.zeros(len(row))).astype(np.int32),
+            "n": np.append(none, lags[lag]).astype(np.int32),
+            "r": np.append(none, r[row, lag]),
+            "pairs": np.append(none, pairs[row, lag]).astype(np.int64),
         }
+
+    def _verdicts(self, values: Float64s, r: Float64s) -> NDArray[np.int64]:
+        """Verdicts on channels, by their means and correlations."""
+        verdicts = np.where(_stands(values), STANDING, FEW_SAMPLES)
+        if (~np.isnan(self.target)).sum() < _MIN_PAIRS or _stands(self.target):
+            verdicts[:] = NO_TARGET
+        verdicts[np.isnan(values).all(axis=1)] = NO_SAMPLES
+        verdicts[~np.isnan(r).all(axis=1)] = JUDGED
+        return verdicts
+
+
+def _stands(values: Float64s) -> NDArray[np.bool_]:
+    """Return whether all values along the last axis are equal."""
+    low, high = (extreme.reduce(values, axis=-1, initial=np.nan) for extreme in (np.fmin, np.fmax))
+    return np.asarray(low == high)
 
 
 def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -> tuple[Float64s, NDArray[np.int64]]:
@@ -71,7 +97,7 @@ def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -
         doubtful = usable & ((spread < _CANCELLATION * xx) | (target_spread < _CANCELLATION * yy))
         for channel in np.flatnonzero(doubtful):
             r[channel, column] = _exact(values[channel, here], target[there])
-    return r, pairs
+    return np.clip(r, -1.0, 1.0), pairs  # of what is exactly alike, rounding errors are left
 
 
 class _Sums:

@@ -25,6 +25,7 @@ WIDTHS = (1, 4, 16, 64)  # values whose mean is compared with that of those befo
 JUDGED, FAULTY, NO_SAMPLES, SHORT_REFERENCE, MOSTLY_MISSING = 1, 2, 3, 4, 5
 UNLIKE, CONSTANT, UNRELATED, FEW_SAMPLES, AS_FAR_AS_REFERENCE = 6, 7, 8, 9, 10
 DRIFTING, FEW_CYCLES, INTERVAL_ALONE, CYCLIC, LEFT_OUT, CODES = 11, 12, 13, 14, 15, 16
+STANDING, NO_TARGET = 17, 18
 MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
 NO_SPREAD = 1e-9  # of the largest value: a smaller one is a rounding error
 MIN_POSITIONS = 40  # of a reference, to learn from: one in each block

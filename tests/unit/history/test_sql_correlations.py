@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import StatisticsError, correlation
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from core.samples import joined
 from history.sql.kernels.columns import Channels
 from history.sql.kernels.correlations import CORRELATIONS, Correlations
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED, NO_TARGET, STANDING
 from history.sql.kernels.resampled import Grid
 from history.sql.kernels.unit_means import dense
 from tests.unit.history.sql_samples import columns
@@ -37,7 +39,15 @@ _VALUES = st.builds(_with, st.lists(st.integers(-50, 50).map(float), min_size=61
 
 
 def correlations_of(channels: list[Values], target: Values, most: int) -> list[dict[int, tuple[float, int]]]:
-    """Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
+    rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
+    for channel, verdict, n, r, pairs in found(channels, target, most):
+        if not verdict:
+            rows[channel][n] = (r, pairs)
+    return rows
+
+
+def found(channels: list[Values], target: Values, most: int) -> Iterator[tuple[int, int, int, float, int]]:
+    """Rows of CORRELATIONS. Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
     missing = [[time for time in range(62) if time not in one] for one in (*channels, target)]
     every = [
         {"channel_id": number, "kind": "analog", "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
@@ -50,11 +60,8 @@ def correlations_of(channels: list[Values], target: Values, most: int) -> list[d
     ]
     [values] = dense(np.array([len(channels)], np.int32), 62, [grid.numbers(samples[-1])])
     kernel = Correlations(grid, values, most)
-    rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
-    found = kernel.compute(joined(samples[:-1]))
-    for channel, n, r, pairs in zip(*(found[name].tolist() for name in _NAMES), strict=True):
-        rows[channel][n] = (r, pairs)
-    return rows
+    columns_found = kernel.compute(joined(samples[:-1]))
+    return zip(*(columns_found[name].tolist() for name in _NAMES), strict=True)
 
 
 def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | None:
@@ -77,5 +84,25 @@ def test_correlations_are_those_of_pairs(channels: list[Values], target: Values,
             wanted = expected(channel, target, lag)
             assert (lag in of_channel) == (wanted is not None)
             if wanted is not None:
+                assert -1 <= of_channel[lag][0] <= 1
                 assert of_channel[lag][1] == wanted[1]
                 assert math.isclose(of_channel[lag][0], wanted[0], rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    swing = [math.sin(place) for place in range(61)]
+    target = _with(swing, set(range(20, 61)))
+    channels = [
+        _with(swing, set()),
+        _with(swing, set(range(18))),  # two of the target's, without a lag
+        _with([4.0] * 61, set()),
+        _with([*swing[:40], *[1.0] * 21], set(range(40))),
+    ]
+    assert verdicts(channels, target, 0) == [JUDGED, FEW_SAMPLES, STANDING, STANDING]
+    assert verdicts(channels, target, 20) == [JUDGED, JUDGED, STANDING, STANDING]
+    for no_target in ({}, _with(swing, set(range(19, 61))), _with([1.0] * 61, set())):
+        assert verdicts(channels, no_target, 5) == [NO_TARGET] * 4
+
+
+def verdicts(channels: list[Values], target: Values, most: int) -> list[int]:
+    return [verdict for _, verdict, *_ in found(channels, target, most) if verdict]

@@ -60,3 +60,36 @@ async def test_part_of_a_step_at_the_end_does_not_count(recorded: Recording) -> 
     [row] = await recorded.ask("correlation", at(0), at(3600), target="driver", step="7 s")
     assert row["correlation"] < -0.99
     assert row["pairs"] <= 3600 // 7
+
+
+async def test_whole_steps_of_the_largest_lag_count(recorded: Recording) -> None:
+    """Three steps, whose quotient is less as floating-point numbers."""
+    tenths = np.arange(0.0, 60.0, 0.1)
+    noise = np.random.default_rng(1).normal(0, 1, len(tenths) + 3)
+    await recorded.samples("driver", tenths, noise[3:])
+    await recorded.samples("after", tenths, noise[:-3])
+    [row] = await recorded.ask("correlation", at(0), at(60), target="driver", step="100 ms", max_lag="300 ms")
+    assert (row["lag_seconds"], row["correlation"]) == (pytest.approx(0.3), pytest.approx(1))
+
+
+async def test_what_cannot_be_judged_is_said(recorded: Recording) -> None:
+    noise = np.random.default_rng(1).normal(0, 1, (2, 3600))
+    for name, values in (("driver", noise[0]), ("alone", noise[1]), ("constant", np.full(3600, 4.0))):
+        await recorded.samples(name, _SECONDS, values)
+    await recorded.samples("late", _SECONDS[-90:], noise[1, -90:])
+    await recorded.channel("empty")
+    await recorded.channel("mode", "text")
+    rows, notes = await recorded.answer("correlation", at(0), at(3600), target="driver", step="6 s")
+    assert (len(rows), notes.splitlines()[-4:]) == (
+        0,
+        [
+            "1 channel judged",
+            "1 channel not judged, constant in the interval: constant",
+            "1 channel not judged, no samples in the interval: empty",
+            "1 channel not judged, too few samples in the interval: late",
+        ],
+    )
+    for target in ("constant", "late", "mode"):
+        _, notes = await recorded.answer("correlation", at(0), at(3600), target=target, step="6 s")
+        assert "no rows: nothing could be judged" in notes
+        assert "the target is a text, or constant, or has too few samples in the interval: alone" in notes
