@@ -53,7 +53,7 @@ class UnitFunctions:
     ) -> Any:
         """Differences from another run (kernels/comparison.py). ``warp``: µs."""
         kernel = Comparison(since, before[0], step, min(max(warp, 0) // step, 500))
-        apart = since - before[1] > HOUR_US  # else what is silent in both is the same
+        apart = max(since - before[1], before[0] - until) > HOUR_US  # else what is silent in both is the same
         return self._by_unit(DIFFERENCES, kernel, channels, units, before, (since, until), step, with_silent=apart)
 
     def relations_of(

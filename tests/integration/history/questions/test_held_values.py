@@ -84,6 +84,15 @@ async def test_set_point_that_was_changed_between_two_intervals_differs(plant: R
     assert (rows["unit/pressure_sp"]["other_value"], rows["unit/pressure_sp"]["value"]) == (40, 46)
 
 
+async def test_set_point_that_was_changed_before_a_later_run_differs(plant: Recording) -> None:
+    seconds = np.arange(180_000.0, 188_000.0)
+    await plant.samples("unit/pressure", seconds, np.random.default_rng(2).normal(46, 0.05, len(seconds)))
+    earlier, later = (at(_BEGIN - 2000), at(_BEGIN - 1000)), f"{at(187_000).isoformat()}..{at(188_000).isoformat()}"
+    rows = {row["channel"]: row for row in await plant.ask("compare", *earlier, reference=later)}
+    assert rows.keys() == {"unit/pressure", "unit/pressure_sp"}
+    assert (rows["unit/pressure_sp"]["other_value"], rows["unit/pressure_sp"]["value"]) == (46, 40)
+
+
 @pytest.mark.parametrize("name", ["first_mover", "timeline", "change_points", "what_changed", "setpoint_changes"])
 async def test_what_is_held_all_the_time_is_judged(plant: Recording, name: str) -> None:
     """It has not changed. Of a channel that never had a sample nothing is known."""
