@@ -8,8 +8,9 @@
 -- from_time is where the first mean begins that differs, to_time where the last one ends (NULL: it lasts until the
 -- end); seconds_after_start is from_time after since, never negative. score is the largest difference in limits, never
 -- negative: 1 is the limit (NULL: the channel stood in both runs). value and other_value are those at that time (at)
--- and at the time of the earlier run that it was compared with (other_at). A channel without samples in one of both is
--- not judged. If a part of the earlier run alone is unlike the rest of it, ask says so.
+-- and at the time of the earlier run that it was compared with (other_at). A channel with fewer than three means in the
+-- run, or ten in the earlier one, is not judged. If a part of the earlier run alone is unlike the rest of it, ask says
+-- so.
 --
 -- Parameters
 --   since      timestamptz  start of the run

@@ -18,6 +18,7 @@ from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.reference import (
     AS_FAR_AS_REFERENCE,
+    FEW_SAMPLES,
     JUDGED,
     NO_SAMPLES,
     SHORT_REFERENCE,
@@ -61,7 +62,9 @@ class Comparison:
         _, channels, other, values = means
         verdicts = np.full(len(channels), JUDGED if len(other) >= len(values) else AS_FAR_AS_REFERENCE)
         verdicts[(~np.isnan(other)).sum(axis=0) < max(_MIN_MEANS, len(other) // 2)] = SHORT_REFERENCE
-        verdicts[np.isnan(values).all(axis=0)] = NO_SAMPLES
+        known = (~np.isnan(values)).sum(axis=0)
+        verdicts[known < _LASTS] = FEW_SAMPLES
+        verdicts[known == 0] = NO_SAMPLES
         for column in np.flatnonzero((verdicts == JUDGED) | (verdicts == AS_FAR_AS_REFERENCE)).tolist():
             runs_off = [run[:, column] - np.nanmedian(run[:, column]) for run in (other, values)]
             if has_unlike_part(*runs_off):  # in start-ups, a part of both runs is
@@ -69,8 +72,8 @@ class Comparison:
         nothing = {field.name: None for field in DIFFERENCES}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
             yield nothing | {"channel_id": channel, "verdict": verdict}
-        known = (verdicts != SHORT_REFERENCE) & (verdicts != NO_SAMPLES)
-        channels, other, values = channels[known], other[:, known], values[:, known]
+        usable = ~np.isin(verdicts, [SHORT_REFERENCE, NO_SAMPLES, FEW_SAMPLES])
+        channels, other, values = channels[usable], other[:, usable], values[:, usable]
         if not len(channels):
             return
         limits, measurable = _limits(other, values)
@@ -101,12 +104,20 @@ def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.boo
     They are more than noise, and than a little of what the channel does.
     """
     both = other, values
-    noise = np.max([np.nan_to_num(np.nanmedian(np.abs(np.diff(run, axis=0)), axis=0)) for run in both], axis=0)
+    noise = np.max([_noise(run) for run in both], axis=0)
     extent = np.max([np.nanmax(run, axis=0) - np.nanmin(run, axis=0) for run in both], axis=0)
     largest = np.max([np.nanmax(np.abs(run), axis=0) for run in both], axis=0)
     least = np.maximum(_ROUNDING * largest, 1e-12)
     limits = np.maximum(_NOISES * noise / _TRIMMED / np.sqrt(2), _SHARE * extent)
     return np.maximum(limits, least), limits > least
+
+
+def _noise(values: Float64s) -> Float64s:
+    """Usual step from mean to mean, (channels,); 0: no two are side by side."""
+    steps = np.abs(np.diff(values, axis=0))
+    steps[:, np.isnan(steps).all(axis=0)] = 0.0
+    noise: Float64s = np.nanmedian(steps, axis=0)
+    return noise
 
 
 def _warped(values: Float64s, other: Float64s, most: int) -> NDArray[np.intp]:

@@ -269,8 +269,11 @@ def _edges(n: int) -> list[int]:
 def _like(reference: Float64s, values: Float64s) -> NDArray[np.bool_]:
     """Mask of the parts of a reference that each part of an interval is like, as the same machines run: (parts, parts).
 
-    It is much nearer to them than to the farthest one. ``reference``, ``values``: scaled, (buckets, channels).
+    It is much nearer to them than to the farthest one. ``reference``, ``values``: scaled, (buckets, channels). Of an
+    interval without so many buckets nothing is known.
     """
+    if len(values) < PARTS:
+        return np.zeros((PARTS, PARTS), np.bool_)
     usual, now = (
         np.array([np.median(part[begin:end], axis=0) for begin, end in pairwise(_edges(len(part)))])
         for part in (reference, values)

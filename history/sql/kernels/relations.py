@@ -138,7 +138,7 @@ class Relations:
                 "to_time": None
                 if lasting(farthest.last, len(values))
                 else self.since + (farthest.last + 1) * self.step,
-                "before": pairs[farthest.pair],
+                "before": float(np.clip(pairs[farthest.pair], -1.0, 1.0)),
                 "after": _correlation(after, farthest.pair),
                 "score": farthest.score,
             }

@@ -10,7 +10,7 @@ import pytest
 
 from core.batch import Float64s
 from history.sql.kernels.comparison import Comparison
-from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, JUDGED, NO_SAMPLES, SHORT_REFERENCE, UNLIKE
+from history.sql.kernels.reference import AS_FAR_AS_REFERENCE, FEW_SAMPLES, JUDGED, NO_SAMPLES, SHORT_REFERENCE, UNLIKE
 from history.sql.kernels.unit_means import UnitMeans
 
 _IDS = np.arange(10, 13, dtype=np.int32)
@@ -100,3 +100,14 @@ def test_an_earlier_run_that_says_nothing_is_no_answer() -> None:
     other[:200, 0] = np.nan
     values[:, 1] = np.nan
     assert verdicts(other, values) == [SHORT_REFERENCE, NO_SAMPLES, JUDGED]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_run_that_is_too_short_to_differ_is_not_judged(n: int) -> None:
+    assert verdicts(start_up(1), start_up(2)[:n]) == [FEW_SAMPLES] * 3
+
+
+def test_means_of_which_no_two_are_side_by_side_are_compared() -> None:
+    other, values = start_up(1), start_up(2)
+    values[::2] = np.nan
+    assert rows(other, values) == []

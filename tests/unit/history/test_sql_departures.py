@@ -157,6 +157,11 @@ def test_a_better_reference_is_like_the_interval_or_there_is_none() -> None:
     assert parts(reference, loaded(2, np.repeat([0.0, 1.0], [60, 40]))) == [], "the interval has both loads, too"
 
 
+def test_of_a_short_interval_no_part_is_known_to_be_like_it() -> None:
+    load = np.repeat([0.0, 1.0], [240, 60])
+    assert parts(loaded(1, load), values(2, 100)[:4]) == [(UNLIKE, [400], [1000], None, None)]
+
+
 def test_a_better_reference_has_enough_means() -> None:
     load = np.repeat([1.0, 0.0, 1.0], [12, 36, 12])
     assert [like for *_, like, _ in parts(loaded(1, load), values(2, 100))] == [None]
