@@ -85,10 +85,10 @@ class KernelFunctions:
             (self.replays, [ids, *[number] * 3, "INTEGER"], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
             (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
-            (self.lagged_correlations, [channels, channels, *[number] * 4, "INTEGER"], CORRELATIONS),
+            (self.lagged_correlations, [channels, channels, *[number] * 3, "INTEGER"], CORRELATIONS),
             (self.far_samples, [channels, duckdb.list_type(number), *[number] * 4, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, duckdb.list_type(number), *[number] * 3, "DOUBLE"], CHANGES),
-            (self.oscillations_of, [channels, *[number] * 4, "DOUBLE"], OSCILLATIONS),
+            (self.oscillations_of, [channels, *[number] * 3, "DOUBLE"], OSCILLATIONS),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
             (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
             (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
@@ -167,7 +167,7 @@ class KernelFunctions:
             PAIRS, self._source.results(channels, (first, until), by_portion(Replays(since, samples).compute))
         )
 
-    # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
+    # ``channels`` and ``target`` are lists of CHANNEL. Values hold from ``first`` (µs) on, or from an hour before.
 
     def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (kernels/resampled.py)."""
@@ -205,7 +205,6 @@ class KernelFunctions:
         self,
         channels: list[ChannelFields],
         target: list[ChannelFields],
-        first: int,
         since: int,
         until: int,
         step: int,
@@ -213,13 +212,11 @@ class KernelFunctions:
     ) -> Any:
         """The correlations with a target (kernels/correlations.py), by whole buckets, as of :meth:`_means`."""
         buckets = (until - since) // step
-        until = since + buckets * step
-        of_target = self._results(
-            target, (first, until), by_portion(Grid(Channels.of_fields(target), since, step).numbers)
-        )
+        within = since - HOUR_US, since + buckets * step
+        of_target = self._results(target, within, by_portion(Grid(Channels.of_fields(target), since, step).numbers))
         [values] = dense(np.array([one["channel_id"] for one in target], np.int32), buckets, of_target)
         kernel = Correlations(Grid(Channels.of_fields(channels), since, step), values, most)
-        return listed(CORRELATIONS, self._results(channels, (first, until), by_channels(kernel.compute, buckets)))
+        return listed(CORRELATIONS, self._results(channels, within, by_channels(kernel.compute, buckets)))
 
     def far_samples(
         self,
@@ -255,13 +252,13 @@ class KernelFunctions:
         return listed(CHANGES, self._results(channels, within, kernel, min(begin, since)))
 
     def oscillations_of(
-        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_regularity: float
+        self, channels: list[ChannelFields], since: int, until: int, step: int, least_regularity: float
     ) -> Any:
         """Oscillations of channels from since on (kernels/oscillations.py)."""
         grid = Grid(Channels.of_fields(channels), since, step)
         buckets = (until - since) // step
         kernel = by_channels(Oscillations(grid, buckets, least_regularity).compute, buckets)
-        return listed(OSCILLATIONS, self._results(channels, (first, until), kernel))
+        return listed(OSCILLATIONS, self._results(channels, (since - HOUR_US, until), kernel))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (kernels/steps.py)."""

@@ -25,8 +25,8 @@ chosen AS (
 ),
 -- A positive lag: the channel follows the target by this time.
 correlations AS (
-    SELECT unnest(lagged_correlations(a.fields, t.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since),
-                                      epoch_us(until), epoch_us(c.step), c.most), recursive := true)
+    SELECT unnest(lagged_correlations(a.fields, t.fields, epoch_us(since), epoch_us(until), epoch_us(c.step), c.most),
+                  recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(channels, since, until) AS g
           WHERE g.name <> target

@@ -37,13 +37,13 @@ analog AS (
     HAVING count(*) > 0
 ),
 oscillations AS (
-    SELECT unnest(oscillations_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
-                                  epoch_us(step), least_regularity), recursive := true)
+    SELECT unnest(oscillations_of(a.fields, epoch_us(since), epoch_us(until), epoch_us(step), least_regularity),
+                  recursive := true)
     FROM analog AS a
 ),
 before AS (
-    SELECT unnest(oscillations_of(a.fields, epoch_us(reference[1] - INTERVAL '1 hour'), epoch_us(reference[1]),
-                                  epoch_us(reference[2]), epoch_us(step), least_regularity), recursive := true)
+    SELECT unnest(oscillations_of(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(step),
+                                  least_regularity), recursive := true)
     FROM analog AS a
     WHERE reference[2] - reference[1] >= 200 * step -- as the interval
 )

@@ -176,11 +176,10 @@ def _scores(
             floor = chance
         if side == sides[0]:
             scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
-        uneven = scatter
         moved, scattered = (_NOTHING, _NOTHING) if reference is None else _usual(reference, side, n, held)
         for kind, size in zip((LEVEL, SLOPE), moves / louder, strict=True):
             yield kind, side, _placed(size / chance[:, None], n), _placed(moved.scores(size, chance), n)
-        yield SPREAD, 2 * side, _placed(spread / uneven[:, None], n), _placed(scattered.scores(spread, uneven), n)
+        yield SPREAD, 2 * side, _placed(spread / scatter[:, None], n), _placed(scattered.scores(spread, scatter), n)
 
 
 class _Usual(NamedTuple):

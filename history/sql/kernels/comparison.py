@@ -25,7 +25,7 @@ from history.sql.kernels.reference import (
     UNLIKE,
     has_unlike_part,
 )
-from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.unit_means import UnitMeans, run_times, runs
 
 DIFFERENCES = pa.struct(
     [
@@ -88,8 +88,7 @@ class Comparison:
                 peak = first + int(np.argmax(size[first : last + 1]))
                 yield nothing | {
                     "channel_id": channel,
-                    "from_time": self.since + first * self.step,
-                    "to_time": None if lasting(last, len(size)) else self.since + (last + 1) * self.step,
+                    **run_times(first, last, len(size), self.since, self.step),
                     "peak_time": self.since + peak * self.step,
                     "value": float(values[peak, column]),
                     "other_time": self.other_since + int(path[peak]) * self.step,

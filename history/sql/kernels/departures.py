@@ -35,7 +35,7 @@ from history.sql.kernels.reference import (
     unlike,
     usual,
 )
-from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
+from history.sql.kernels.unit_means import UnitMeans, robust_spread, run_times, runs, wrapped
 from history.sql.kernels.usual_courses import usual_courses, with_course
 
 DEPARTURES = pa.struct(
@@ -167,17 +167,13 @@ class Departures:
                 gone = model.contributions(scaled[beyond], limits)
             most = np.argsort(-np.round(gone / gone.sum(), 9), kind="stable")[:_NAMED]
             yield known | {
-                "from_time": self._time(first),
-                "to_time": None if lasting(last, len(score)) else self._time(last + 1),
-                "peak_time": self._time(peak),
+                **run_times(first, last, len(score), self.since, self.step),
+                "peak_time": self.since + peak * self.step,
                 "is_spe": bool(times[1, peak] > times[0, peak]),
                 "score": float(score[peak]),
                 "channels": channels[most].tolist(),
                 "shares": (gone[most] / gone.sum()).tolist(),
             }
-
-    def _time(self, bucket: int) -> int:
-        return self.since + bucket * self.step
 
     def _limits(self, learned: _Learned) -> Float64s:
         """The limits of both statistics, (2,)."""

@@ -29,7 +29,7 @@ from history.sql.kernels.reference import (
     least_limit,
     usual,
 )
-from history.sql.kernels.unit_means import UnitMeans, lasting, runs
+from history.sql.kernels.unit_means import UnitMeans, run_times, runs
 from history.sql.kernels.usual_courses import usual_courses, with_course
 
 EPISODES = pa.struct(
@@ -86,8 +86,7 @@ class Episodes:
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
                 peak = first + int(np.argmax(sign * off[first : last + 1]))
                 yield {
-                    "from_time": self.since + first * self.step,
-                    "to_time": None if lasting(last, len(values)) else self.since + (last + 1) * self.step,
+                    **run_times(first, last, len(values), self.since, self.step),
                     "peak_time": self.since + peak * self.step,
                     "usual": float(expected[peak]),
                     "peak": float(values[peak]),

@@ -32,7 +32,7 @@ from history.sql.kernels.reference import (
     usual,
 )
 from history.sql.kernels.running_median import running_median
-from history.sql.kernels.unit_means import UnitMeans, lasting, robust_spread, runs, wrapped
+from history.sql.kernels.unit_means import UnitMeans, robust_spread, run_times, runs, wrapped
 
 RELATIONS = pa.struct(
     [
@@ -134,10 +134,7 @@ class Relations:
                 "channel_id": ids[odd],
                 "is_odd_one": is_odd_one,
                 "partners": [ids[one] for one in dict.fromkeys(partners)],
-                "from_time": self.since + farthest.first * self.step,
-                "to_time": None
-                if lasting(farthest.last, len(values))
-                else self.since + (farthest.last + 1) * self.step,
+                **run_times(farthest.first, farthest.last, len(values), self.since, self.step),
                 "before": float(np.clip(pairs[farthest.pair], -1.0, 1.0)),
                 "after": _correlation(after, farthest.pair),
                 "score": farthest.score,

@@ -85,9 +85,10 @@ def runs(places: NDArray[np.intp], n: int) -> Sequence[tuple[int, int]]:
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def lasting(last: int, n: int) -> bool:
-    """Return whether a run that ends there has not ended after all ``n`` places."""
-    return last + _apart(n) >= n
+def run_times(first: int, last: int, n: int, since: int, step: int) -> dict[str, int | None]:
+    """``from_time`` and ``to_time`` (µs) of a run among ``n`` buckets. None: it has not ended after all of them."""
+    ends = None if last + _apart(n) >= n else since + (last + 1) * step
+    return {"from_time": since + first * step, "to_time": ends}
 
 
 def _apart(n: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from history.sql.kernels.columns import Columns
-from history.sql.kernels.unit_means import by_unit, dense, lasting, runs
+from history.sql.kernels.unit_means import by_unit, dense, run_times, runs
 
 
 def means(rows: list[tuple[int, int, float]]) -> Columns:
@@ -33,4 +33,8 @@ def test_units_have_their_channels_before_and_now() -> None:
 def test_runs_that_are_close_are_one() -> None:
     assert runs(np.array([], np.intp), 100) == []
     assert runs(np.array([3, 4, 9, 15, 50]), 100) == [(3, 9), (15, 15), (50, 50)]
-    assert [lasting(last, 100) for last in (94, 95, 99)] == [False, True, True]
+
+
+def test_a_run_near_the_end_has_not_ended() -> None:
+    times = [run_times(90, last, 100, 5000, 10) for last in (94, 95, 99)]
+    assert times == [{"from_time": 5900, "to_time": ends} for ends in (5950, None, None)]
