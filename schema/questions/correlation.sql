@@ -15,7 +15,6 @@
 --   max_lag   interval     largest lag [NULL: 20 steps]
 --   least_correlation float8  lowest absolute correlation to list [0.5]
 -- Legal: step a 1000000th..interval, max_lag 0 s..interval, least_correlation 0..1
--- Judges: numeric channels
 -- Portions: channel
 -- Cost: one pass over the samples, then steps × lags × channels pairs: 300 × 41 × 250 take 3 s.
 -- Example: plantlog ask correlation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --target boilerhouse/boiler1/fuel
