@@ -159,8 +159,9 @@ CREATE MACRO intervals_of(patterns, since, until, pause) AS TABLE
 SELECT unnest(sample_intervals(channel_ids(patterns), epoch_us(since), epoch_us(until),
                                coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)), recursive := true);
 
--- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last
--- of each of the channels (a list of ids; NULL: all). number counts all of the channel's.
+-- Runs of samples of one value, until that of the next one: those of least or longer, and the first two and the last of
+-- each of the channels (a list of ids; NULL: all). Samples that good_samples has not are runs of infinity: the value is
+-- unknown. number counts all of the channel's.
 CREATE MACRO runs_of(ids, since, until, least) AS TABLE
 SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 

@@ -11,7 +11,7 @@
 -- usual for any time. Nor is a value beyond what the reference had listed, where two other channels of the unit came
 -- beyond what theirs had, or to rest, within hold of it: the unit stopped.
 -- Not listed: channels with fewer than 40 changes in the reference, those that hold their values but for ramps (such as
--- set points), and silence in a recorded gap.
+-- set points), silence in a recorded gap, and Bad samples: they end a value, also where the next good one is the same.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 -- Where the reference has no samples, or few, a line below the answer says so: then a channel that kept no value for
 -- as long as hold is not stuck, but no more is known.
@@ -45,7 +45,8 @@ long_runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, sel.ends) AS to_time
     FROM runs AS r
     JOIN selected AS sel ON sel.channel_id = r.channel_id
-    WHERE coalesce(r.next_time, sel.ends) > since AND coalesce(r.next_time, sel.ends) - r.from_time >= hold
+    WHERE isfinite(r.value) AND coalesce(r.next_time, sel.ends) > since
+      AND coalesce(r.next_time, sel.ends) - r.from_time >= hold
       AND NOT EXISTS (FROM gaps_of(channels) AS g
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
                         AND g.from_time < coalesce(r.next_time, sel.ends)
@@ -53,7 +54,7 @@ long_runs AS MATERIALIZED (
 ),
 -- Seconds of the reference in which channels have no value: before their first sample, and in gaps.
 first_samples AS (
-    SELECT r.channel_id, min(r.from_time) AS time FROM runs AS r GROUP BY r.channel_id
+    SELECT r.channel_id, min(r.from_time) AS time FROM runs AS r WHERE isfinite(r.value) GROUP BY r.channel_id
 ),
 gap_parts AS (
     SELECT f.channel_id, least(coalesce(g.to_time, 'infinity'), reference[2]) AS ends,

@@ -21,6 +21,7 @@ from history.codec.row_groups import TIME
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
+UNKNOWN = np.inf  # a value: from a Bad sample until the next good one
 RARE = 100  # samples: a channel that has no more may hold a value of long ago
 RHYTHM = 10  # samples: a channel that has no more can't be said to have fallen silent
 _SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
@@ -98,10 +99,10 @@ class Channels:
         """The gaps of a channel, (gaps, 2)."""
         return self.gaps[rows_of(self.gap_channels, channel)]
 
-    def known_share(self, channel: int, time: Int64s, within: tuple[int, int]) -> float:
-        """Share of an interval (µs) in which a channel has a value: from its first sample there on, but not from a gap
-        to the next sample. ``time``: of its samples there, at least two."""
-        gaps, until = self.gaps_of(channel), np.append(time[1:], within[1])
+    def known_share(self, channel: int, time: Int64s, known_until: Int64s, within: tuple[int, int]) -> float:
+        """Share of an interval (µs) in which a channel has a value: from its first good sample there on, but not from a
+        gap or a Bad one to the next. ``time``, ``known_until``: of its good samples there, at least two."""
+        gaps, until = self.gaps_of(channel), np.minimum(np.append(time[1:], within[1]), known_until)
         if len(gaps):
             begins = gaps[gaps[:, 1] - gaps[:, 0] > _SHORT_GAP * np.median(np.diff(time)), 0]
             until = np.minimum(until, np.append(begins, within[1])[np.searchsorted(begins, time)])
@@ -172,6 +173,33 @@ def good_samples(samples: Samples) -> tuple[NDArray[np.int32], Int64s, Float64s]
     value, good = good_values(samples.value, samples.status.view(np.int32))
     channel, time = samples.channel, samples.time
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
+
+
+def known_samples(samples: Samples) -> tuple[NDArray[np.int32], Int64s, Float64s, Int64s]:
+    """Channels, times and values as good_samples(), and the time of a Bad sample behind each, which ends its value.
+
+    NEVER: the next one of the channel is good, or there is none. If all are good, one NEVER stands for all.
+    """
+    value, good = good_values(samples.value, samples.status.view(np.int32))
+    channel, time = samples.channel, samples.time
+    if good.all():
+        return channel, time, value, np.array([NEVER])
+    bad = np.flatnonzero(~good)
+    follows = (bad > 0) & good[bad - 1] & (channel[bad - 1] == channel[bad])
+    known_until = np.full(len(good) - len(bad), NEVER)
+    known_until[(bad - 1 - np.arange(len(bad)))[follows]] = time[bad[follows]]
+    return channel[good], time[good], value[good], known_until
+
+
+def of_rows(known_until: Int64s, rows: Any) -> Int64s:
+    """What known_samples() has of some rows."""
+    return known_until if len(known_until) == 1 else known_until[rows]
+
+
+def known_values(samples: Samples) -> Float64s:
+    """Values of all samples, as good_samples() has them; UNKNOWN: it is no good one."""
+    value, good = good_values(samples.value, samples.status.view(np.int32))
+    return value if good.all() else np.where(good, value, UNKNOWN)
 
 
 def typed(column: Any, kind: Any) -> Any:

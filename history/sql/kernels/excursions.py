@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Channels, Columns, good_samples, joined
+from history.sql.kernels.columns import Channels, Columns, joined, known_samples, of_rows
 from history.sql.kernels.reference import (
     FAULTY,
     JUDGED,
@@ -94,17 +94,17 @@ class Excursions:
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of FAR_OFF. ``samples``: all samples of some channels, by channel and time."""
-        channel, time, value = good_samples(samples)
+        channel, time, value, known_until = known_samples(samples)
         parts = [_columns(0, JUDGED, _Far(0, time[:0], value[:0], 1.0))]
         for rows in segments(channel):
             number = int(channel[rows.start])
-            verdict, excursions = self._of_channel(number, time[rows], value[rows])
+            verdict, excursions = self._of_channel(number, time[rows], value[rows], of_rows(known_until, rows))
             parts.append(_columns(number, verdict, _Far(0, np.zeros(1, np.int64), np.zeros(1), 1.0)))
             parts += [_columns(number, 0, far) for far in excursions if len(far.time)]
         return joined(parts)
 
-    def _of_channel(self, channel: int, time: Int64s, value: Float64s) -> tuple[int, list[_Far]]:
-        """The verdict, and what is far on each scale. ``time``, ``value``: of all samples."""
+    def _of_channel(self, channel: int, time: Int64s, value: Float64s, known_until: Int64s) -> tuple[int, list[_Far]]:
+        """The verdict, and what is far on each scale. ``time``, ``value``, ``known_until``: of all good samples."""
         before, inside = (slice(*np.searchsorted(time, of).tolist()) for of in (self.reference, self.within))
         if inside.start == inside.stop:
             return NO_SAMPLES, []
@@ -125,7 +125,8 @@ class Excursions:
         steps = [step if scale.number else 2 * step for scale in scales]  # rounding makes spikes of two of its steps
         far = [_far(scale, max(limit, of), floor) for scale, (limit, _), of in zip(scales, limits, steps, strict=True)]
         verdict = max(verdicts, default=SHORT_REFERENCE)
-        if verdicts and self.channels.known_share(channel, time[before], self.reference) < 1 / 2:
+        known = self.channels.known_share(channel, time[before], of_rows(known_until, before), self.reference)
+        if verdicts and known < 1 / 2:
             verdict = MOSTLY_MISSING
         return verdict, far
 

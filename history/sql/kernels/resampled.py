@@ -16,7 +16,7 @@ from core.errors import OperationError
 from core.samples import Samples, segments
 from history.archive.sample_file import rows_of
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Channels, Columns, count_up, following, good_samples
+from history.sql.kernels.columns import Channels, Columns, count_up, following, known_samples, of_rows
 from history.sql.kernels.intervals import silences
 
 _MIN_LOOKUP = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
@@ -33,7 +33,8 @@ def require_length(name: str, us: int) -> None:
 class Grid:
     """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap.
 
-    Nor within a silence of a channel that is sampled regularly, if its silences are no recorded gaps.
+    Nor has it one behind a Bad sample, nor within a silence of a channel that is sampled regularly, if its silences are
+    no recorded gaps.
     """
 
     channels: Channels
@@ -49,12 +50,13 @@ class Grid:
 
         ``samples``: all samples of some channels, by channel and time; those before since are held, too.
         """
-        channels, time, value = good_samples(samples)
+        channels, time, value, known_until = known_samples(samples)
         first = self._first_rows(channels, time)
         last = np.append(first, len(time))[1:] - 1
         channel, number, last_value = channels[first], self._number(time[first]), value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) < len(time) else value
         ends = self.channels.ends[self.channels.positions(channel)]
+        ends = np.minimum(ends, of_rows(known_until, last))
         until = np.minimum(following(channel, number), self._first_from(ends))
         lengths = np.maximum(until - number, 1)
         if lengths.sum() == len(lengths):  # nothing is held: each bucket has samples

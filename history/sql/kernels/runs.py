@@ -12,13 +12,13 @@ import pyarrow as pa
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns, good_samples
+from history.sql.kernels.columns import UNKNOWN, Columns, known_values
 from history.sql.kernels.reference import MIN_POSITIONS, usual
 
 RUNS = pa.struct(
     [
         ("channel_id", pa.int32()),
-        ("value", pa.float64()),
+        ("value", pa.float64()),  # UNKNOWN: the samples are Bad
         ("from_time", TIME),  # of the first sample with the value
         ("next_time", TIME),  # of the first one with the next value, if there is one
         ("number", pa.int64()),  # of the channel's run, from 1
@@ -40,9 +40,9 @@ USUAL_LENGTHS = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs of good samples, as good_samples() (schema/queries/duckdb.sql) has them.
+    """Runs of values as good_samples() (schema/queries/duckdb.sql) has them, and of others, which are UNKNOWN.
 
-    The first and the last one of each channel, and those of ``least`` (µs) or longer.
+    The first two and the last one of each channel, and those of ``least`` (µs) or longer: one of the first two is good.
     """
 
     least: int
@@ -53,7 +53,7 @@ class Runs:
 
     def _of(self, samples: Samples) -> _Rows:
         """Runs of samples by channel and time."""
-        channel, time, value = good_samples(samples)
+        channel, time, value = samples.channel, samples.time, known_values(samples)
         new = channel[1:] != channel[:-1]
         starts = _positions(new | (value[1:] != value[:-1]), len(channel))
         first = np.searchsorted(starts, _positions(new, len(channel)))  # run of each channel
@@ -61,7 +61,7 @@ class Runs:
         begin = time[starts]
         end = np.append(begin[1:], 0)[: len(begin)]
         kept = end - begin >= self.least
-        kept[first] = kept[last] = True
+        kept[first] = kept[np.minimum(first + 1, last)] = kept[last] = True
         run = np.flatnonzero(kept)
         number = run - np.repeat(first, np.diff(np.append(np.searchsorted(run, first), len(run)))) + 1
         rows = starts[kept]
@@ -91,7 +91,7 @@ class Runs:
         yield self._kept(waiting)
 
     def _kept(self, rows: _Rows) -> _Rows:
-        return rows.part(rows.last | (rows.number == 1) | (rows.end - rows.begin >= self.least))
+        return rows.part(rows.last | (rows.number <= 2) | (rows.end - rows.begin >= self.least))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +146,18 @@ def _batch(rows: _Rows) -> Any:
 def longest(samples: Samples, false_alarms: float, hold: int) -> Columns:
     """Time that a value of a channel is kept for longer than once in ``false_alarms`` (µs), and where it rests.
 
-    The last value does not count, nor do the lowest and the highest one, where others suffice. Channels that change too
-    rarely to know it are left out (kernels/reference.py), and those that hold their values but for ramps: most of the
-    time, each for ``hold`` (µs) and longer.
+    A value is kept until the next one or a Bad sample. The last one does not count, nor do the lowest and the highest
+    one, where others suffice. Channels that change too rarely to know it are left out (kernels/reference.py), and those
+    that hold their values but for ramps: most of the time, each for ``hold`` (µs) and longer.
 
     The columns of USUAL_LENGTHS, of samples by channel and time.
     """
-    channel, time, value = good_samples(samples)
+    value = known_values(samples)
     rows = list[tuple[int, float, float, float, bool, bool]]()
-    for of_channel in segments(channel):
-        known = _usual_lengths(time[of_channel], value[of_channel], false_alarms, hold)
+    for of_channel in segments(samples.channel):
+        known = _usual_lengths(samples.time[of_channel], value[of_channel], false_alarms, hold)
         if known is not None:
-            rows.append((int(channel[of_channel.start]), *known))
+            rows.append((int(samples.channel[of_channel.start]), *known))
     columns = zip(*rows, strict=True) if rows else [()] * len(USUAL_LENGTHS)
     return {
         field.name: np.array(column, field.type.to_pandas_dtype())
@@ -171,14 +171,20 @@ def _usual_lengths(
     """The fields of USUAL_LENGTHS behind the channel; None: they are not known."""
     starts = _positions(value[1:] != value[:-1], len(value))
     lengths, value = np.diff(time[starts], append=time[-1]).astype(np.float64), value[starts]
-    turns = np.count_nonzero(np.diff(np.sign(np.diff(value))))
+    whole = np.append(np.ones(len(value) - 1, np.bool_), False)
+    known = value < UNKNOWN
+    if not known.any():
+        return None
+    if not known.all():
+        lengths, value, whole = lengths[known], value[known], whole[known]
+    sign = np.sign(np.diff(value))
+    turns = np.count_nonzero(sign[1:] * sign[:-1] < 0)
     if turns <= _FEW_TURNS and 2 * lengths[lengths >= hold].sum() > lengths.sum():
         return None
     lowest, highest = float(value.min()), float(value.max())
-    ended = lengths[:-1]
-    inner = ended[(value[:-1] > lowest) & (value[:-1] < highest)]
+    inner = lengths[whole & (value > lowest) & (value < highest)]
     if len(inner) < MIN_POSITIONS:
-        inner = ended
+        inner = lengths[whole]
     limit = usual(inner, false_alarms / max(float(inner.mean()), 1.0)).limit if len(inner) else np.inf
     if not np.isfinite(limit):
         return None

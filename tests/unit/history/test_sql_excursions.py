@@ -141,6 +141,7 @@ def test_what_can_not_be_judged_is_said() -> None:
     assert excursions(noise(1)[:_SINCE]) == ([], [NO_SAMPLES])
     assert excursions(noise(1), gaps=[(100, 1950)]) == ([], [MOSTLY_MISSING])
     assert excursions(noise(1), gaps=[(100, 1850)]) == ([], [JUDGED])
+    assert excursions(np.where((_AT > 100) & (_AT < 1950), np.nan, noise(1))) == ([], [MOSTLY_MISSING])
 
 
 @pytest.mark.parametrize("name", ["short", "long"])

@@ -54,9 +54,10 @@ def buckets_of(channel: Channel, step: int) -> dict[int, float]:
         inside = [value for time, value in good.items() if begin <= time < end]
         before = [value for time, value in good.items() if time < begin]
         is_in_gap = any(one <= begin and one + length >= end for one, length in gaps)
+        last = max((time for time in samples if time <= begin), default=None)
         if inside:
             computed[number] = fmean(inside)
-        elif before and begin < ends and not is_in_gap:
+        elif before and last in good and begin < ends and not is_in_gap:
             computed[number] = before[-1]
     return computed
 

@@ -33,13 +33,14 @@ def expected(
     samples: list[tuple[int, float]],
     bounds: tuple[int, int],
     gaps: list[int],
+    bad: list[int],
     counter: bool,
     wraps_at: float | None,
 ) -> tuple[float, float] | None:
     held = []
     for place, (time, value) in enumerate(samples):
         following = samples[place + 1] if place + 1 < len(samples) else None
-        gap = min((start for start in gaps if start >= time), default=math.inf)
+        gap = min((start for start in [*gaps, *bad] if start >= time), default=math.inf)
         seconds = (min(following[0] if following else math.inf, gap, bounds[1]) - max(time, bounds[0])) / 1e6
         if seconds <= 0:
             continue
@@ -96,12 +97,14 @@ def test_what_was_held(
     for number, (of, _, end, counter) in enumerate(channels):
         before = [time for time in of if time < first] if len(of) <= RHYTHM else []  # what was seldom sent is held
         begin = max(before, default=first) * 1_000_000
+        read = [of for of in samples if of[0] == number and begin <= of[1] < 50_000_000]
         good = [
             (time, 0.0 if abs(value) < 1e-50 else value)
-            for channel, time, value, status in samples
-            if channel == number and not status & BAD and abs(value) < 1e50 and begin <= time < 50_000_000
+            for _, time, value, status in read
+            if not status & BAD and abs(value) < 1e50
         ]
-        one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter, wraps_at)
+        bad = [time for _, time, _, _ in read if time not in dict(good)]
+        one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], bad, counter, wraps_at)
         if one is not None:
             wanted.append((number, *one))
     assert computed["later"].tolist() == [since > 9] * len(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.history.questions.recording import Recording, at
+from tests.integration.history.questions.recording import BAD, Recording, at
 
 _SECONDS = np.arange(0.0, 4200.0)
 _LATE = _SECONDS >= 3900
@@ -105,3 +105,20 @@ async def test_a_unit_that_stops_is_not_stuck(recorded: Recording) -> None:
     await recorded.samples("other/level", _SECONDS, noise(5))
     rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
     assert [row["channel"] for row in rows] == ["other/flow"]
+
+
+async def test_bad_samples_are_no_stuck_sensor(recorded: Recording) -> None:
+    """A value is unknown from a Bad sample to the next good one; before and after it may be stuck."""
+    for number, name in enumerate(("unit/faulty", "unit/neighbour")):
+        await recorded.samples(name, _SECONDS[~_LATE], noise(number)[~_LATE])
+        await recorded.samples(name, _SECONDS[_LATE], noise(number)[_LATE], BAD)
+    is_bad = _SECONDS == 4000
+    reading = np.where(_LATE, 51.5, noise(2))
+    await recorded.samples("unit/stuck", _SECONDS[~is_bad], reading[~is_bad])
+    await recorded.samples("unit/stuck", [4000], [51.5], BAD)
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
+    assert [(row["channel"], row["stuck_from"], row["stuck_to"]) for row in rows] == [
+        ("unit/stuck", at(4001), at(4200)),
+        ("unit/stuck", at(3900), at(4000)),
+    ]
+    assert [row["moving_beside"] for row in rows] == [0, 0]

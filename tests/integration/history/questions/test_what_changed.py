@@ -128,6 +128,18 @@ async def test_silence_and_appearance_come_first_and_bad_samples_are_none(record
     ]
 
 
+async def test_a_bad_sample_ends_a_value(recorded: Recording) -> None:
+    """Nor is it a narrower spread; a single one, as each loss of a connection writes, changes nothing."""
+    seconds = np.arange(0.0, 7200.0)
+    late = seconds >= 3600
+    for number, (name, is_bad) in enumerate({"faulty": late, "once": seconds == 5000}.items()):
+        values = np.random.default_rng(number).normal(50, 1, 7200)
+        await recorded.samples(name, seconds[~is_bad], values[~is_bad])
+        await recorded.samples(name, seconds[is_bad], values[is_bad], BAD)
+    rows = await recorded.ask("what_changed", at(3600), at(7200))
+    assert [(r["channel"], r["change"], r["mean_after"]) for r in rows] == [("faulty", "fell silent", None)]
+
+
 async def test_another_interval_can_be_given(recorded: Recording) -> None:
     values = np.random.default_rng(1).normal(50, 1, 3000)
     values[:600] += 30
