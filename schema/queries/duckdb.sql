@@ -165,9 +165,9 @@ SELECT unnest(sample_intervals(channel_ids(patterns), epoch_us(since), epoch_us(
 CREATE MACRO runs_of(ids, since, until, least) AS TABLE
 SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 
--- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel
--- that has few at most; of the others the last one and those that are jumps: larger than what is exceeded once in
--- false_alarms by steps of the reference, unless the step before was so, too. steps counts all of the channel's.
+-- Changes of quality and steps: another value than that of the good sample before. All steps of a channel that has few
+-- at most; of the others the last one and those that are jumps: larger than what is exceeded once in false_alarms by
+-- steps of the reference, unless the step before was so, too. steps counts all of the channel's.
 CREATE MACRO steps_of(patterns, reference, since, until, few, false_alarms) AS TABLE
 SELECT unnest(value_steps(channel_ids(patterns), list_transform(reference, lambda bound: epoch_us(bound)),
                           epoch_us(since), epoch_us(until), few::BIGINT, epoch_us(false_alarms)::DOUBLE),

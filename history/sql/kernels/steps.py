@@ -21,11 +21,11 @@ STEPS = pa.struct(
     [
         ("channel_id", pa.int32()),
         ("time", TIME),
-        ("old_value", pa.float64()),  # of the sample before
+        ("old_value", pa.float64()),  # of the sample before; of a step, of the good one before
         ("value", pa.float64()),
-        ("old_status", pa.int32()),
+        ("old_status", pa.int32()),  # of the sample before
         ("status", pa.int32()),
-        ("is_step", pa.bool_()),  # another value, and both are good
+        ("is_step", pa.bool_()),  # good, and another value than the good sample before
         ("is_jump", pa.bool_()),  # farther than by chance, and the step before was not
         ("steps", pa.int64()),  # of the channel
     ]
@@ -49,23 +49,31 @@ class Steps:
         return joined([self._of_channel(samples.part(rows)) for rows in segments(samples.channel)])
 
     def _of_channel(self, samples: Samples) -> Columns:
-        value, status = samples.value, samples.status.view(np.int32)
-        good = good_values(value, status)[1]
-        is_step = good[1:] & good[:-1] & (value[1:] != value[:-1])
-        steps = np.flatnonzero(is_step) + 1
-        far = np.abs(value[steps] - value[steps - 1]) > self._limit(samples.time[good], value[good])
-        jumps = steps[1:][far[1:] & ~far[:-1]]
+        status = samples.status.view(np.int32)
+        value, good = good_values(samples.value, status)
+        time = samples.time
+        if not good.all():
+            time, value = time[good], value[good]
+        steps = np.flatnonzero(value[1:] != value[:-1]) + 1
+        far = np.abs(value[steps] - value[steps - 1]) > self._limit(time, value)
+        place = np.flatnonzero(good)
+        jumps = place[steps[1:][far[1:] & ~far[:-1]]]
         quality = np.minimum((status >> 30) & 3, 2)  # two numbers mean Bad
-        listed = steps if len(steps) <= self.few else np.append(jumps, steps[-1:])
+        listed = place[steps] if len(steps) <= self.few else np.append(jumps, place[steps[-1:]])
         rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, listed)
+        old_value, is_step = samples.value[rows - 1], good[rows]
+        at = np.searchsorted(place, rows[is_step])
+        changed = (at > 0) & (value[at] != value[at - 1])
+        is_step[is_step] = changed
+        old_value[is_step] = value[at[changed] - 1]
         return {
             "channel_id": samples.channel[rows],
             "time": samples.time[rows],
-            "old_value": value[rows - 1],
-            "value": value[rows],
+            "old_value": old_value,
+            "value": samples.value[rows],
             "old_status": status[rows - 1],
             "status": status[rows],
-            "is_step": is_step[rows - 1],
+            "is_step": is_step,
             "is_jump": np.isin(rows, jumps),
             "steps": np.full(len(rows), len(steps)),
         }

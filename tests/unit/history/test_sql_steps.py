@@ -46,17 +46,23 @@ def is_good(value: float, status: int) -> bool:
 def expected(samples: list[Sample], steps: Sized) -> list[tuple[Any, ...]]:
     rows = []
     for channel, of_channel in groupby(samples, lambda one: one[0]):
-        pairs = list(pairwise(sample[1:] for sample in of_channel))
-        moved = [old[1] != new[1] and is_good(*old[1:]) and is_good(*new[1:]) for old, new in pairs]
-        sizes = [abs(new[1] - old[1]) for (old, new), step in zip(pairs, moved, strict=True) if step]
+        every = [(time, 0.0 if abs(value) < 1e-50 else value, status) for _, time, value, status in of_channel]
+        pairs = list(pairwise(every))
+        goods = [next((one[1] for one in every[at::-1] if is_good(*one[1:])), math.nan) for at in range(len(pairs))]
+        moved = [
+            not math.isnan(value) and value != new[1] and is_good(*new[1:])
+            for value, (_, new) in zip(goods, pairs, strict=True)
+        ]
+        olds = [good if step else old[1] for good, (old, _), step in zip(goods, pairs, moved, strict=True)]
+        sizes = [abs(new[1] - value) for value, (_, new), step in zip(olds, pairs, moved, strict=True) if step]
         before, last = None, max((at for at, step in enumerate(moved) if step), default=None)
-        for at, ((old, new), step) in enumerate(zip(pairs, moved, strict=True)):
-            size = abs(new[1] - old[1])
+        for at, (value, (old, new), step) in enumerate(zip(olds, pairs, moved, strict=True)):
+            size = abs(new[1] - value)
             jump = step and before is not None and size > steps.size >= before
             before = size if step else before
             turned = min(old[2] >> 30 & 3, 2) != min(new[2] >> 30 & 3, 2)
             if turned or (step and len(sizes) <= steps.few) or ((jump or at == last) and len(sizes) > steps.few):
-                rows.append((channel, new[0], old[1], new[1], old[2], new[2], step, jump, len(sizes)))
+                rows.append((channel, new[0], value, new[1], old[2], new[2], step, jump, len(sizes)))
     return rows
 
 
@@ -77,7 +83,7 @@ def check(samples: list[Sample], steps: Sized) -> None:
     assert [row[:2] for row in computed] == [row[:2] for row in wanted]
     for row, other in zip(computed, wanted, strict=True):
         for one, two in zip(row, other, strict=True):
-            assert one == two or (math.isnan(one) and math.isnan(two))
+            assert math.isclose(one, two, abs_tol=1e-50) or (math.isnan(one) and math.isnan(two))
 
 
 def plain(computed: Columns) -> list[tuple[Any, ...]]:

@@ -45,6 +45,18 @@ async def test_unusual_events_are_listed_and_usual_ones_are_not(recorded: Record
     assert rows[4]["detail"] == "good → bad 0x80050000"
 
 
+async def test_what_changed_across_a_bad_sample_is_listed(recorded: Recording) -> None:
+    await recorded.channel("running", "discrete", lo=None, hi=None)
+    for name, before, after in (("running", 0.0, 1.0), ("sp", 40.0, 46.0), ("same", 5.0, 5.0)):
+        await recorded.samples(name, range(300, 320), np.repeat([before, after], 10))
+        await recorded.samples(name, [309.5], [0], BAD)
+    rows = await recorded.ask("timeline", at(300), at(360))
+    assert [(row["channel"], row["detail"]) for row in rows if row["what"] != "quality"] == [
+        ("running", "0 → 1"),
+        ("sp", "40 → 46"),
+    ]
+
+
 async def test_jump_over_several_samples_is_listed_once(recorded: Recording) -> None:
     values = np.random.default_rng(2).normal(50, 0.1, 600)
     values[400:] += 40
