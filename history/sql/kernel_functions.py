@@ -79,7 +79,7 @@ class KernelFunctions:
             (self.value_runs, [ids, *[number] * 3], RUNS),
             (self.held_values, [ids, "BOOLEAN", *[number] * 5], HELD_VALUES),
             (self.value_steps, [ids, duckdb.list_type(number), *[number] * 3, "DOUBLE"], STEPS),
-            (self.longest_runs, [ids, *[number] * 3, "DOUBLE"], USUAL_LENGTHS),
+            (self.longest_runs, [channels, *[number] * 3, "DOUBLE"], USUAL_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, "INTEGER"], PAIRS),
@@ -138,11 +138,6 @@ class KernelFunctions:
         within = min(begin, since), max(end, until)
         return listed(STEPS, self._source.results(channels, within, by_portion(kernel.compute), known_by=since))
 
-    def longest_runs(self, channels: list[int], since: int, until: int, hold: int, false_alarms: float) -> Any:
-        """Time that a value is rarely kept for longer, by a reference with since <= time < until (kernels/runs.py)."""
-        kernel = partial(runs.longest, false_alarms=false_alarms, hold=hold)
-        return listed(USUAL_LENGTHS, self._source.results(channels, (since, until), by_portion(kernel)))
-
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Pauses that are longer than usual (kernels/intervals.py), of samples with since <= time < until (µs)."""
         return listed(PAUSES, self._source.results(channels, (since, until), by_portion(pauses), names=()))
@@ -168,6 +163,14 @@ class KernelFunctions:
         )
 
     # ``channels`` and ``target`` are lists of CHANNEL. Values hold from ``first`` (µs) on, or from an hour before.
+
+    def longest_runs(
+        self, channels: list[ChannelFields], first: int, until: int, hold: int, false_alarms: float
+    ) -> Any:
+        """Time that a value is rarely kept for longer, by these samples (kernels/runs.py)."""
+        every = Channels.of_fields(channels)
+        kernel = partial(runs.longest, channels=every, false_alarms=false_alarms, hold=hold)
+        return listed(USUAL_LENGTHS, self._results(channels, (first, until), by_portion(kernel)))
 
     def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (kernels/resampled.py)."""

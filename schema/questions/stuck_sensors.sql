@@ -4,8 +4,8 @@
 -- silent. A pushed or imported one that is silent for longer than usual may have had any value meanwhile: it is not
 -- listed, a line below the answer names it, and gaps_and_coverage says when it was silent.
 -- Much longer is longer than a value is kept by chance: the limit is set by the longest ones in the reference, but for
--- its lowest and highest value, among them those of a machine that runs at one speed for a long time. times_limit says
--- how long it was, in limits, never negative: 1 is the limit.
+-- its lowest and highest value and what gaps or Bad samples cut, among them those of a machine that runs at one speed
+-- for a long time. times_limit says how long it was, in limits, never negative: 1 is the limit.
 -- At the lowest and the highest value of the reference a channel may be at rest, as a flow that is 0 while its valve is
 -- shut, or a building at night: where the reference has such a rest, which is longer than other values are kept, it is
 -- usual for any time. Nor is a value beyond what the reference had listed, where two other channels of the unit came
@@ -77,7 +77,10 @@ missing AS (
 limits AS MATERIALIZED (
     SELECT unnest(longest_runs(l.channels, epoch_us(reference[1]), epoch_us(reference[2]),
                                epoch_us(hold), epoch_us(false_alarms)::DOUBLE), recursive := true)
-    FROM (SELECT list(DISTINCT l.channel_id) AS channels FROM long_runs AS l HAVING count(*) > 0) AS l
+    FROM (SELECT list(g.fields) AS channels
+          FROM channels_with_gaps(channels, reference[1], reference[2]) AS g
+          SEMI JOIN long_runs AS l ON l.channel_id = g.channel_id
+          HAVING count(*) > 0) AS l
 ),
 longer_runs AS MATERIALIZED (
     SELECT l.*, epoch(l.to_time - l.from_time) / h.seconds AS times,

@@ -12,7 +12,8 @@ import pyarrow as pa
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import UNKNOWN, Columns, known_values
+from history.sql.kernels.columns import UNKNOWN, Channels, Columns, known_values
+from history.sql.kernels.intervals import silences
 from history.sql.kernels.reference import MIN_POSITIONS, usual
 
 RUNS = pa.struct(
@@ -143,21 +144,24 @@ def _batch(rows: _Rows) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
-def longest(samples: Samples, false_alarms: float, hold: int) -> Columns:
+def longest(samples: Samples, channels: Channels, false_alarms: float, hold: int) -> Columns:
     """Time that a value of a channel is kept for longer than once in ``false_alarms`` (µs), and where it rests.
 
-    A value is kept until the next one or a Bad sample. The last one does not count, nor do the lowest and the highest
-    one, where others suffice. Channels that change too rarely to know it are left out (kernels/reference.py), and those
-    that hold their values but for ramps: most of the time, each for ``hold`` (µs) and longer.
+    Those count that are kept from the one before to the next one: not beside Bad samples, gaps, or silences of pushed
+    channels. Nor do the lowest and the highest value, where others suffice. Channels that change too rarely to know it
+    are left out (kernels/reference.py), and those that hold their values but for ramps: most of the time, each for
+    ``hold`` (µs) and longer.
 
     The columns of USUAL_LENGTHS, of samples by channel and time.
     """
     value = known_values(samples)
     rows = list[tuple[int, float, float, float, bool, bool]]()
     for of_channel in segments(samples.channel):
-        known = _usual_lengths(samples.time[of_channel], value[of_channel], false_alarms, hold)
+        channel, time = int(samples.channel[of_channel.start]), samples.time[of_channel]
+        cuts = _cuts(channels, channel, time)
+        known = _usual_lengths(time, value[of_channel], cuts, false_alarms, hold)
         if known is not None:
-            rows.append((int(samples.channel[of_channel.start]), *known))
+            rows.append((channel, *known))
     columns = zip(*rows, strict=True) if rows else [()] * len(USUAL_LENGTHS)
     return {
         field.name: np.array(column, field.type.to_pandas_dtype())
@@ -165,14 +169,31 @@ def longest(samples: Samples, false_alarms: float, hold: int) -> Columns:
     }
 
 
+def _cuts(channels: Channels, channel: int, time: Int64s) -> Int64s:
+    """When values end, as a gap or a silence begins (µs). ``time``: of the samples of a channel."""
+    gaps = channels.gaps_of(channel)
+    begins: Int64s = gaps[gaps[:, 1] > gaps[:, 0], 0]
+    if not channels.pushed[np.searchsorted(channels.channels, channel)]:
+        return begins
+    return np.union1d(begins, time[silences(time, int(time[-1]))])
+
+
 def _usual_lengths(
-    time: Int64s, value: Float64s, false_alarms: float, hold: int
+    time: Int64s, value: Float64s, cuts: Int64s, false_alarms: float, hold: int
 ) -> tuple[float, float, float, bool, bool] | None:
     """The fields of USUAL_LENGTHS behind the channel; None: they are not known."""
-    starts = _positions(value[1:] != value[:-1], len(value))
+    behind = np.searchsorted(time, cuts, "right")
+    cuts, behind = (of[(behind > 0) & (behind < len(time))][::-1] for of in (cuts, behind))
+    changed = value[1:] != value[:-1]
+    changed[behind - 1] = True
+    starts = _positions(changed, len(value))
     lengths, value = np.diff(time[starts], append=time[-1]).astype(np.float64), value[starts]
-    whole = np.append(np.ones(len(value) - 1, np.bool_), False)
+    cut = np.searchsorted(starts, behind) - 1
+    lengths[cut] = cuts - time[starts[cut]]  # of several cuts the first one, which is the last one here
     known = value < UNKNOWN
+    whole = np.append(known[1:], False)
+    whole[1:] &= known[:-1]
+    whole[cut] = whole[cut + 1] = False
     if not known.any():
         return None
     if not known.all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain, groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from history.sql.kernels.columns import Channels
 from history.sql.kernels.runs import Runs, longest
 from tests.unit.history.sql_samples import Sample, columns, parts
+from tests.unit.history.test_sql_resampled import channel_fields
 
 BAD = -(2**31)
 _SAMPLES = st.lists(
@@ -81,12 +84,41 @@ def test_longest_runs_are_those_that_are_longer_than_by_chance() -> None:
         for number, times in ((1, moves), (2, at_rest), (3, moves[:30]))
         for n, at in enumerate(times)
     ]
-    kernel = longest(columns(samples), 20 * 600e6, 10_000_000)
+    every = Channels.of_fields(channel_fields(number, [], int(at_rest[-1])) for number in (1, 2, 3))
+    kernel = longest(columns(samples), every, 20 * 600e6, 10_000_000)
     assert kernel["channel_id"].tolist() == [1, 2]
     short, long = kernel["seconds"].tolist()
     assert 3 < short < 10
     assert long > 330
-    assert longest(columns(samples), 1e15, 10_000_000)["seconds"][1] > long
+    assert longest(columns(samples), every, 1e15, 10_000_000)["seconds"][1] > long
     bad: list[Sample] = [(2, int(at) + 1_000_000, 0.0, BAD) for at in at_rest[99::100]]
-    without_value = longest(columns(sorted(samples + bad)), 20 * 600e6, 10_000_000)
+    without_value = longest(columns(sorted(samples + bad)), every, 20 * 600e6, 10_000_000)
     assert without_value["seconds"].tolist() == pytest.approx([short, short], rel=0.2), "no value is kept in a pause"
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_no_value_is_kept_across_a_gap(pushed: bool) -> None:
+    """Nor across a silence of a pushed channel; else a value that was kept through a gap would be usual."""
+    moves = np.arange(3600) * 1_000_000
+    moves[1800:] += 600_000_000
+    gaps = [] if pushed else [(int(moves[1799]) + 500_000, 599_000_000), (int(moves[1799]) + 600_000, 10_000_000)]
+    values = np.random.default_rng(1).normal(50, 1, 3600)
+    samples = columns([(1, int(at), float(value), 0) for at, value in zip(moves, values, strict=True)])
+
+    def limit(**fields: Any) -> float:
+        of = {**channel_fields(1, [], int(moves[-1])), **fields}
+        [seconds] = longest(samples, Channels.of_fields([of]), 20 * 600e6, 10_000_000)["seconds"].tolist()
+        return float(seconds)
+
+    cut = channel_fields(1, gaps, int(moves[-1]))
+    assert limit() > 600
+    assert limit(**{**cut, "pushed": pushed}) < 2
+
+
+def test_a_rest_with_a_gap_in_it_is_still_a_rest() -> None:
+    seconds = np.arange(3600)
+    values = np.where(seconds >= 1800, 0.0, np.random.default_rng(1).normal(50, 1, 3600))
+    samples = columns([(1, int(at) * 1_000_000, float(of), 0) for at, of in zip(seconds, values, strict=True)])
+    fields = channel_fields(1, [(2_700_000_000, 1_000_000)], 3_600_000_000)
+    kernel = longest(samples, Channels.of_fields([fields]), 20 * 600e6, 10_000_000)
+    assert (kernel["rests_low"].tolist(), kernel["rests_high"].tolist()) == ([True], [False])

@@ -122,3 +122,12 @@ async def test_bad_samples_are_no_stuck_sensor(recorded: Recording) -> None:
         ("unit/stuck", at(3900), at(4000)),
     ]
     assert [row["moving_beside"] for row in rows] == [0, 0]
+
+
+async def test_a_gap_in_the_reference_hides_no_stuck_sensor(recorded: Recording) -> None:
+    """No value was kept across it."""
+    lost = (_SECONDS >= 1200) & (_SECONDS < 1800)
+    await recorded.samples("x", _SECONDS[~lost], np.where(_LATE, 51.5, noise(1))[~lost])
+    await recorded.gap("x", 1199.5, 1800)
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
+    assert [(row["channel"], row["stuck_from"]) for row in rows] == [("x", at(3900))]
