@@ -172,7 +172,7 @@ SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        CASE WHEN c.kind <> 'analog' THEN 'not judged, not analog'
             WHEN r.channel_id IS NULL THEN verdict_text(NULL)
             WHEN l.channel_id IS NOT NULL AND h.channel_id IS NULL
-            THEN 'not judged, fewer than 40 changes in the reference'
+            THEN 'not judged, fewer than 40 changes in the reference, or values held but for ramps'
             WHEN EXISTS (FROM silences AS s
                          JOIN unusual_runs AS u ON u.channel_id = s.channel_id AND s.from_time < u.to_time
                                                AND s.to_time > u.from_time

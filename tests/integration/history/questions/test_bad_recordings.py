@@ -90,7 +90,8 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "broken_relation": "2 channels not judged, constant in the reference: constant/a, constant/b",
         "departure": "2 channels not judged, constant in the reference: constant/a, constant/b",
         "episodes": "2 channels not judged, constant in the reference: constant/a, constant/b",
-        "stuck_sensors": "2 channels not judged, fewer than 40 changes in the reference: constant/a, constant/b",
+        "stuck_sensors": "2 channels not judged, fewer than 40 changes in the reference, or values held but for ramps: "
+        "constant/a, constant/b",
         None: "2 channels judged",
     },
     "young": {
