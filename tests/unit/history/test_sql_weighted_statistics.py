@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,3 +125,20 @@ def test_intervals_that_overlap_are_read_together() -> None:
     computed = overlapping([other, two, one])
     assert [of.intervals for of in computed] == [[one, two], [other]]
     assert [of.samples for of in computed] == [(0, 9), (10, 12)]
+
+
+def test_a_bad_sample_ends_a_value() -> None:
+    """1 for 10 s, unknown for 10 s, 3 for 10 s; the rate of a counter is known between two readings only."""
+    samples = columns(
+        [
+            (number, second * 1_000_000, value, status)
+            for number in (0, 1)
+            for second, value, status in [(0, 1.0, 0), (10, 1.0, BAD), (20, 3.0, 0), (30, 8.0, 0)]
+        ]
+    )
+    fields: list[dict[str, Any]] = [
+        {"channel_id": number, "kind": kind, "ends": 30_000_000, "gaps_from": [], "gaps_to": []}
+        for number, kind in enumerate(("analog", "counter"))
+    ]
+    computed = WeightedInterval(Channels.of_fields(fields), 0, (0, 40_000_000), True).compute(samples)
+    assert computed["mean"].tolist() == [2.0, 0.5]
