@@ -4,11 +4,11 @@
 -- which resets and wraps count as in the aggregate increase. A change counts where it is larger than by chance: how far
 -- parts of the earlier interval differ, from each other and the whole, sets the limit of each channel. The score is the
 -- shift in limits, or that of the logarithm of the spread, if it is more: 1 is the limit. It is never negative: the
--- column change says whether it rose. After a gap the value is unknown until the next sample. A channel without values
--- in one interval comes last, with a note. One that was constant before, such as a set point, comes first, without a
--- score: no chance explains its change, and there is no spread to measure it by. A state that was constant has a new
--- state then. A line below the answer says which channels drift all through the earlier interval, as by a daily swing,
--- or have three or four cycles in it: a longer one has more of them.
+-- column change says whether it rose. After a gap or a Bad sample the value is unknown until the next good one. A
+-- channel without values in one interval comes last, with a note. One that was constant before, such as a set point,
+-- comes first, without a score: no chance explains its change, and there is no spread to measure it by. A state that
+-- was constant has a new state then. A line below the answer says which channels drift all through the earlier
+-- interval, as by a daily swing, or have three or four cycles in it: a longer one has more of them.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on

@@ -19,7 +19,7 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns, good_samples
+from history.sql.kernels.columns import Columns, good_values
 from history.sql.kernels.reference import (
     FAULTY,
     JUDGED,
@@ -81,8 +81,8 @@ class Movers:
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of MOVES. ``samples``: all samples of some channels, by channel and time."""
-        good = self._continued(samples)
-        means = self.grid.numbers(good)
+        continued, is_good = self._continued(samples)
+        means, good = self.grid.numbers(continued), continued if is_good.all() else continued.part(is_good)
         time = self.grid.since + means["number"] * self.grid.step
         of_channel = {int(good.channel[rows.start]): good.part(rows) for rows in segments(good.channel)}
         rows = [
@@ -95,18 +95,19 @@ class Movers:
         kinds = (np.int32, np.int32, np.int64, np.float64, np.float64, np.float64)
         return {field.name: np.array(column, kind) for field, column, kind in zip(MOVES, columns, kinds, strict=True)}
 
-    def _continued(self, samples: Samples) -> Samples:
-        """The good samples, of counters as if they had never wrapped or been reset."""
+    def _continued(self, samples: Samples) -> tuple[Samples, NDArray[np.bool_]]:
+        """The samples, of counters as if they had never wrapped or been reset, and a mask of the good ones."""
         channels = self.grid.channels
-        channel, time, value = good_samples(samples)
+        value, is_good = good_values(samples.value, samples.status.view(np.int32))
         if channels.counters.any():
             value = value.copy()
-            for rows in segments(channel):
-                if channels.is_counter(int(channel[rows.start])):
-                    before, after = value[rows][:-1], value[rows][1:]
-                    wraps_at = channels.wraps[channels.positions(channel[rows.start : rows.start + 1])]
-                    value[rows][1:] += np.cumsum(increases(before, after, wraps_at) - (after - before))
-        return Samples(channel, time, value, np.zeros(len(channel), np.uint32))
+            for rows in segments(samples.channel):
+                if channels.is_counter(int(samples.channel[rows.start])):
+                    places = rows.start + np.flatnonzero(is_good[rows])
+                    before, after = value[places][:-1], value[places][1:]
+                    wraps_at = channels.wraps[channels.positions(samples.channel[rows.start : rows.start + 1])]
+                    value[places[1:]] += np.cumsum(increases(before, after, wraps_at) - (after - before))
+        return Samples(samples.channel, samples.time, value, samples.status), is_good
 
     def _rows(
         self, channel: int, time: Int64s, value: Float64s, samples: Samples
@@ -115,7 +116,10 @@ class Movers:
         first = int(np.searchsorted(time, self.since))
         usual_rows = slice(*np.searchsorted(time, self.reference).tolist())
         is_counter = self.grid.channels.is_counter(channel)
-        course = np.diff(value, prepend=value[:1]) if is_counter else value  # of a counter only the rate matters
+        course = value
+        if is_counter:  # only the rate matters, also across a gap
+            buckets = np.diff(time, prepend=time[:1] - self.grid.step) / self.grid.step
+            course = np.diff(value, prepend=value[:1]) / buckets
         verdict, scales = JUDGED, list[_Scale]()
         if first == len(value):
             verdict = NO_SAMPLES

@@ -255,6 +255,16 @@ def test_rounding_errors_of_means_are_no_rate(base: float) -> None:
     assert movers.compute(samples)["verdict"].tolist() == [JUDGED]
 
 
+@pytest.mark.parametrize("kind", ["analog", "counter"])
+def test_a_value_before_a_bad_sample_is_not_held(kind: str) -> None:
+    values = 5 + 0.3 * noise(3)
+    values[3699] = 10.0
+    if kind == "counter":
+        values = np.cumsum(values)
+    values[3700:3900] = np.nan
+    assert moves_of(values, kind=kind) == ([], [JUDGED])
+
+
 @pytest.mark.parametrize("kind", ["independent", "heavy tails", "autocorrelated", "wandering"])
 def test_false_alarms_are_about_as_rare_as_asked(kind: str) -> None:
     """Of 30 intervals of ten minutes of eight channels, after an hour each, 1.5 are expected to have one by chance."""
