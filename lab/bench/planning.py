@@ -143,6 +143,7 @@ def write_plant(folder: Path, name: str, channels: int, days: int) -> Plant:
     for number in range(days):
         at = DayFolder(plant.installation, START + timedelta(days=number))
         files = list(_write_day(location, at, first))
+        files.append(ArchivedFile(at.seal(1), "seal", 1, 1, _HASH))  # which planning does not read
         files += [
             ArchivedFile(at.file("samples", 1, i), "samples", n, round(n * _BYTES), _HASH, footer_crc32=i)
             for i, n in enumerate((len(ids) * _SAMPLES for ids in places), 1)
