@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -220,24 +222,32 @@ async def test_temporary_files_of_a_killed_session_are_removed(
     def folders() -> set[Path]:
         return set(tmp_path.glob("plantlog-sql-*/*"))
 
-    def begun() -> tuple[subprocess.Popen[str], Path]:
-        """A session that waits for its query, and its folder."""
+    @contextmanager
+    def begun() -> Iterator[tuple[subprocess.Popen[bytes], Path, int]]:
+        """A session that waits at its prompt, its folder, and where its input is written."""
         before = folders()
+        ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "ops", "sql"]
-        session = subprocess.Popen(command, cwd=CHECKOUT, env=environment(plant), stdin=subprocess.PIPE, text=True)
-        (folder,) = until_sync(lambda: folders() - before)
-        (folder / "spilled").write_text("samples")
-        return session, folder
+        with subprocess.Popen(
+            command, cwd=CHECKOUT, env=environment(plant), stdin=theirs, stdout=subprocess.DEVNULL
+        ) as session:
+            try:
+                (folder,) = until_sync(lambda: folders() - before)
+                (folder / "spilled").write_text("samples")
+                yield session, folder, ours
+                session.wait(PATIENCE)
+            finally:
+                session.kill()
+                os.close(ours)
+                os.close(theirs)
 
     def work() -> None:
-        killed, left = begun()
-        with killed:
+        with begun() as (killed, left, _):
             killed.kill()
         assert left in folders()
-        living, kept = begun()
-        with living:
+        with begun() as (_, kept, terminal):
             assert folders() == {kept}
-            living.communicate("SELECT 1")
+            os.write(terminal, b"SELECT 1;\n\x04")
         assert not folders()
 
     await asyncio.to_thread(work)
