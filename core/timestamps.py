@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +39,11 @@ def timestamp(us: int) -> datetime:
 def begin(day: date, hour: int = 0) -> datetime:
     """The first moment of a day (UTC), or of an hour of it; hour 24 is the day's end."""
     return datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=hour)
+
+
+def touched(days: Iterable[date], since: datetime, until: datetime) -> list[date]:
+    """Those of some days (UTC) that an interval touches."""
+    return [day for day in days if begin(day) < until and begin(day, 24) > since]
 
 
 def hours_begun(day: date, hours: range) -> int:

@@ -121,7 +121,7 @@ class Manifest:
         return [file for file in self.files if file.table == table]
 
     def differences(self, seal: Seal) -> Iterator[str]:
-        """What it says otherwise than the newest seal of its day."""
+        """Differences from the newest seal of its day."""
         for name in ("day", "revision", "serial", "root", "samples", "channels"):
             listed, sealed = getattr(self, name), getattr(seal, name)
             if listed != sealed:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from core.errors import OperationError
-from core.timestamps import begin
+from core.timestamps import touched
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
@@ -91,7 +91,7 @@ class Plants:
 
     def days_between(self, plant: Plant, since: datetime, until: datetime) -> list[date]:
         """Days of a plant that have samples of an interval, ascending. Raises OperationError if it has none at all."""
-        return [day for day in self.days(plant) if begin(day) < until and begin(day, 24) > since]
+        return touched(self.days(plant), since, until)
 
     def read(self, days: Sequence[tuple[Plant, date]]) -> None:
         """Read and verify the manifests of days, several at a time. Raises OperationError."""

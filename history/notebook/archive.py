@@ -17,7 +17,7 @@ from core.errors import OperationError
 from core.patterns import matches, no_match
 from core.samples import Samples
 from core.status_codes import BAD
-from core.timestamps import begin, microseconds
+from core.timestamps import microseconds, touched
 from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import DayFolder, Manifest, archived_days, read_manifest
@@ -81,7 +81,7 @@ class Archive:
 
     def days_between(self, since: datetime, until: datetime) -> list[date]:
         """Days that have samples of an interval."""
-        return [day for day in self.days() if begin(day) < until and begin(day, 24) > since]
+        return touched(self.days(), since, until)
 
     def manifest(self, day: date) -> Manifest:
         """Manifest of an archived day. Raises OperationError."""

@@ -208,7 +208,7 @@ def _csv_value(value: object) -> object:
         case list() | tuple() | dict():
             return json.dumps(_json_value(value), ensure_ascii=False, default=_json_text)
         case bytes():
-            return value.hex()
+            return _json_text(value)
         case _:
             return _json_value(value)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from itertools import chain, count
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -190,8 +191,7 @@ class Session:
             raise
         if not done.done():
             self._end(done)
-            seconds = f"{self._limits.seconds:g} s"
-            raise OperationError(f"the query took longer than {seconds}: {self._limits.advice('--timeout')}")
+            raise self._limits.overdue()
         return done.result()
 
     def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -237,11 +237,12 @@ def _errors(limits: Limits, failures: Sequence[BaseException]) -> Iterator[None]
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, of which later ones of the same name have a number behind it, as DuckDB has them in files."""
-    distinct = list[str]()
+    distinct = dict[str, str]()  # by small letters
     for name in names:
-        others = (name, *(f"{name}_{number}" for number in range(1, len(names) + 1)))
-        distinct.append(next(one for one in others if one.lower() not in {known.lower() for known in distinct}))
-    return tuple(distinct)
+        numbered = chain([name], (f"{name}_{number}" for number in count(1)))
+        free = next(one for one in numbered if one.lower() not in distinct)
+        distinct[free.lower()] = free
+    return tuple(distinct.values())
 
 
 def _durations(intervals: Any) -> Any:

@@ -180,8 +180,8 @@ def sql(
     form = printed.Form(limit, as_csv, as_json, Console())
     limits = _limits(memory, threads, timeout)
     state = State.current()
-    asked = _by_name("--with", answers, "NAME='QUESTION --from TIME …', as for `plantlog ask`")
-    files = _by_name("--table", table, "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet", asked)
+    questions = _by_name("--with", answers, "NAME='QUESTION --from TIME …', as for `plantlog ask`")
+    files = _by_name("--table", table, "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet", questions)
     if output is not None and (as_csv or as_json):
         raise OperationError(_ONE_FORM)
     is_prompt = query is None and output is None and sys.stdin.isatty()
@@ -197,7 +197,7 @@ def sql(
             of_plants = chosen_plants(plants, plant or [])
             assert of_plants is not None
             archives = PlantArchives(of_plants, limits=limits)
-        others, notes = tables(state, asked, limits, of_plants) if asked else ({}, [])
+        others, notes = tables(state, questions, limits, of_plants) if questions else ({}, [])
         own = {name: Path(file) for name, file in files.items()}
         session = stack.enter_context(
             opened(state, limits, None, None, None, others, own, partial, time_zone, archives)
@@ -216,7 +216,7 @@ def sql(
 
 
 def _by_name(option: str, texts: Sequence[str] | None, legal: str, taken: Iterable[str] = ()) -> dict[str, str]:
-    """What ``NAME=…`` says, by the names of tables, for which capital letters are no difference. ``taken``: other ones.
+    """Values of ``NAME=…`` by the names of tables, for which capital letters are no difference. ``taken``: other ones.
 
     Raises OperationError.
     """

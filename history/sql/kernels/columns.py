@@ -25,7 +25,7 @@ UNKNOWN = np.inf  # a value: from a Bad sample until the next good one
 RARE = 100  # samples: a channel that has no more may hold a value of long ago
 RHYTHM = 10  # samples: a channel that has no more can't be said to have fallen silent
 _SHORT_GAP = 3  # sampling intervals: gaps of a device that answers more slowly than it is polled are no longer
-_MEANS = 300_000  # of the channels that a kernel has at a time: it takes 200 bytes for some of them
+_MEANS = 300_000  # of the channels that a kernel has at a time: each takes up to 200 bytes
 _BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
@@ -192,7 +192,7 @@ def known_samples(samples: Samples) -> tuple[NDArray[np.int32], Int64s, Float64s
 
 
 def of_rows(known_until: Int64s, rows: Any) -> Int64s:
-    """What known_samples() has of some rows."""
+    """Times as of known_samples(), of some rows."""
     return known_until if len(known_until) == 1 else known_until[rows]
 
 

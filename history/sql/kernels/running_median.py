@@ -32,16 +32,16 @@ def running_median(values: Float64s, half: int) -> Float64s:
 
 def _smallest(ranks: Int64s, begins: Int64s, ends: Int64s, at: Int64s) -> Int64s:
     """Ranks that are ``at`` this place of each window, by size. ``ranks``: all from 0 on, in the order of time."""
-    found = np.zeros_like(at)
+    smallest = np.zeros_like(at)
     for bit in range((len(ranks) - 1).bit_length() - 1, -1, -1):
         is_set = (ranks >> bit & 1).astype(np.bool_)
         clear = np.append(0, np.cumsum(~is_set))  # ranks without the bit before each place
         first, last = clear[begins], clear[ends]
         is_upper = at >= last - first
-        found |= is_upper.astype(np.int64) << bit
+        smallest |= is_upper.astype(np.int64) << bit
         at = np.where(is_upper, at - (last - first), at)
         # Those without the bit come first in the next order.
         begins = np.where(is_upper, clear[-1] + begins - first, first)
         ends = np.where(is_upper, clear[-1] + ends - last, last)
         ranks = np.concatenate([ranks[~is_set], ranks[is_set]])
-    return found
+    return smallest

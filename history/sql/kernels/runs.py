@@ -183,21 +183,20 @@ def _usual_lengths(
 ) -> tuple[float, float, float, bool, bool] | None:
     """The fields of USUAL_LENGTHS behind the channel; None: they are not known."""
     behind = np.searchsorted(time, cuts, "right")
-    cuts, behind = (of[(behind > 0) & (behind < len(time))][::-1] for of in (cuts, behind))
+    cuts, behind = (of[(behind > 0) & (behind < len(time))] for of in (cuts, behind))
     changed = value[1:] != value[:-1]
     changed[behind - 1] = True
     starts = _positions(changed, len(value))
     lengths, value = np.diff(time[starts], append=time[-1]).astype(np.float64), value[starts]
     cut = np.searchsorted(starts, behind) - 1
-    lengths[cut] = cuts - time[starts[cut]]  # of several cuts the first one, which is the last one here
+    np.minimum.at(lengths, cut, cuts - time[starts[cut]])  # of several cuts the first one
     known = value < UNKNOWN
     whole = np.append(known[1:], False)
     whole[1:] &= known[:-1]
     whole[cut] = whole[cut + 1] = False
-    if not known.any():
+    lengths, value, whole = lengths[known], value[known], whole[known]
+    if not len(value):
         return None
-    if not known.all():
-        lengths, value, whole = lengths[known], value[known], whole[known]
     sign = np.sign(np.diff(value))
     turns = np.count_nonzero(sign[1:] * sign[:-1] < 0)
     if turns <= _FEW_TURNS and 2 * lengths[lengths >= hold].sum() > lengths.sum():

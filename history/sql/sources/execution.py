@@ -59,7 +59,11 @@ class Limits:
     def require_time(self) -> None:
         """Raise OperationError if nobody waits for the answer any more."""
         if self.stop.done():
-            raise OperationError(f"the query took longer than {self.seconds:g} s: {self.advice('--timeout')}")
+            raise self.overdue()
+
+    def overdue(self) -> OperationError:
+        """Error of what takes longer than it may."""
+        return OperationError(f"the query took longer than {self.seconds:g} s: {self.advice('--timeout')}")
 
     def advice(self, option: str) -> str:
         """Advice on what to do where a limit does not suffice."""

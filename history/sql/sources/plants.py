@@ -199,7 +199,7 @@ class PlantArchives:
                 yield self._rows(plant, self._plants.files(plant, day), "events")
 
     def _of_each(self, read: Callable[[Plant, date], Result], days: Iterable[tuple[Plant, date]]) -> Iterator[Result]:
-        """What is read of each day, several at a time. Raises OperationError if time is up."""
+        """Results of each day, which are read several at a time. Raises OperationError if time is up."""
         with ThreadPoolExecutor(REQUESTS) as threads:
             for result in in_order(lambda day: threads.submit(read, *day), days, _SUBMITTED):
                 if self._limits is not None:

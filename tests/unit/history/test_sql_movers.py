@@ -245,7 +245,7 @@ def test_rate_of_a_counter_counts_whatever_it_has_counted_before(base: float, sp
 
 @pytest.mark.parametrize("base", [0.1, 123_456_789.1, 1e12 + 0.1])
 def test_rounding_errors_of_means_are_no_rate(base: float) -> None:
-    """Of a counter that stands, in means of several samples, which are of one in the reference."""
+    """A counter stands, in means of several samples, which are of one in the reference."""
     grid = Grid(Channels.of_fields([channel_fields(0, [], _UNTIL * 10, kind="counter")]), 0, 10)
     more = np.random.default_rng(0).random(_UNTIL * 10) < 0.7
     more[: _SINCE * 10] = False

@@ -24,7 +24,7 @@ def test_running_medians_are_those_of_the_values_that_are_there(values: list[flo
 
 
 def test_long_windows_take_no_more_memory_than_short_ones() -> None:
-    """Of a day of means of 1 s, a 20th."""
+    """Windows are a 20th of a day of means of 1 s."""
     values = np.random.default_rng(1).normal(size=86_400)
     tracemalloc.start()
     try:

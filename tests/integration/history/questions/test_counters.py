@@ -36,7 +36,7 @@ async def test_a_wrap_is_no_change_and_a_reset_the_loss_of_one_increase(recorded
 
 
 async def test_rate_changes_whatever_has_been_counted_and_may_be(recorded: Recording) -> None:
-    """Of 5/s to 50/s, behind a large value and in a wide range; the last one goes on."""
+    """Rates of 5/s to 50/s, behind a large value and in a wide range; the last one goes on."""
     rate = np.where(_SECONDS < 900, 5.0, 50.0) + np.random.default_rng(1).normal(0, 0.3, len(_SECONDS))
     for name, base, hi in (("large", 1e7, None), ("wide", 0.0, 1e9)):
         await recorded.channel(name, "counter", lo=None if hi is None else 0.0, hi=hi)

@@ -102,7 +102,7 @@ async def test_what_is_held_all_the_time_is_judged(plant: Recording, name: str) 
 
 
 async def test_mode_that_is_held_all_the_time_is_judged(plant: Recording) -> None:
-    """As a set point is."""
+    """Modes are held as set points are."""
     for mode in ("unit/mode", "unit/empty_mode"):
         await plant.channel(mode, "text")
     await plant.event(0, "text", "AUTO", "unit/mode")
