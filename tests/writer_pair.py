@@ -91,29 +91,47 @@ class Plant:
         self.sent: set[tuple[int, int]] = set()  # channel, µs
         self.texts = 0
         self.stopping = False
-        self.ended = False
+        self._handing = asyncio.Lock()  # to all members what is new
+        self._running: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._run())
+
+    @property
+    def ended(self) -> bool:
+        """Return whether all of it is in the spools. Raises what kept it from that."""
+        return self._running is not None and self._running.done() and self._running.result() is None
+
+    def cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    async def remove(self, member: Member) -> None:
+        """Give a member nothing any more, from its last whole batch on."""
+        async with self._handing:
+            self.members.remove(member)
+
+    async def _run(self) -> None:
         unsent: dict[int, list[tuple[int, int, float]]] = {member.number: [] for member in self.members}
         step = 0
-        while not (self.stopping and not any(unsent.values())):
+        while not self.stopping or any(unsent[member.number] for member in self.members):
             step += 1
             now = now_us()
             fresh = [] if self.stopping else [(c, now, step + c / 10) for c in range(1, CHANNELS + 1)]
             text = EventBatch(1, now, (Event("text", now, 1, 0, f"step {step}"),))
-            for member in list(self.members):
-                rows = unsent[member.number] = [*fresh, *unsent[member.number]]
-                if step % member.number == 0 and rows:  # the second one gets two in one
-                    channel, time, value = (np.array(column) for column in zip(*rows, strict=True))
-                    status = np.zeros(len(rows), np.uint32)
-                    samples = Samples(channel.astype(np.int32), time, value, status)
-                    await member.spool.append(SampleBatch(1, now, samples))
-                    unsent[member.number] = []
-                await member.spool.append(text)
+            async with self._handing:
+                for member in self.members:
+                    rows = unsent[member.number] = [*fresh, *unsent[member.number]]
+                    if step % member.number == 0 and rows:  # the second one gets two in one
+                        channel, time, value = (np.array(column) for column in zip(*rows, strict=True))
+                        status = np.zeros(len(rows), np.uint32)
+                        samples = Samples(channel.astype(np.int32), time, value, status)
+                        await member.spool.append(SampleBatch(1, now, samples))
+                        unsent[member.number] = []
+                    await member.spool.append(text)
             self.sent |= {row[:2] for row in fresh}
             self.texts += 1
             await asyncio.sleep(0.05)
-        self.ended = True
 
 
 def _two(database: Database, folder: Path, dsns: Sequence[str] = (), protocol: str = "opcua") -> tuple[Member, Member]:
@@ -152,14 +170,14 @@ async def pair(
     """
     first, second = _two(database, folder, dsns)
     plant = Plant(first, second)
-    receiving = asyncio.create_task(plant.run())
+    plant.start()
     async with _running(database, first, second):
         try:
             yield plant, first, second
             plant.stopping = True
-            await receiving
+            await until(lambda: plant.ended)
         finally:
-            receiving.cancel()
+            plant.cancel()
 
 
 def seen_before(member: Member) -> bool:

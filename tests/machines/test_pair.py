@@ -67,7 +67,7 @@ async def test_standby_takes_over_from_a_killed_holder(database: Database, tmp_p
         began = time.monotonic()
         first.kill()
         if lost == "disk":  # power-off: nobody receives for it, and what it had is gone
-            plant.members.remove(first)
+            await plant.remove(first)
             shutil.rmtree(first.folder)
         await take_over(database, began)
         await check(database, plant)
@@ -160,7 +160,7 @@ async def test_samples_that_only_the_standby_has_are_written(
 ) -> None:
     """The holder is cut off from a source: the standby asks for the lease."""
     async with pair(database, tmp_path) as (plant, first, _):
-        plant.members.remove(first)
+        await plant.remove(first)
         before = len(plant.sent)  # until the members had started
         await until(lambda: len(plant.sent) > before + 20 * CHANNELS)
         await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
