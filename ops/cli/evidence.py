@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Set
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -141,7 +141,9 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of differences per day. 0: all.")] = 40,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Maximum number of differences per day. 0: all. Default: 40.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
@@ -149,19 +151,22 @@ def verify(
     from history.seals.verify import verify as run
 
     state = State.current()
+    given = {"channel": channel or None, "key": key, "installation": installation, "from": since, "to": until}
+    given |= {"deposited": deposited, "strict": strict or None, "limit": limit}
+    limit = 40 if limit is None else limit
     if plants is not None or plant:
-        if channel or key or installation or since or until or deposited:
-            raise OperationError("--plants can be combined with a day, --plant, --strict, --limit and --json only")
+        _require_only(given, "plants", {"strict", "limit"})
         _verify_plants(plants, plant or [], _parse_day(what), strict, limit, as_json)
         return
     if what == "rollups":
+        _require_only(given, "rollups", {"from", "to"})
         _verify_rollups(state, since, until, as_json)
         return
-    if since is not None or until is not None:
-        raise OperationError("--from and --to apply to `plantlog evidence verify rollups` only")
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
+        _require_only(given, "a file", {"key", "deposited", "strict"})
         _verify_file(state, what, key, deposited, as_json, strict)
         return
+    _require_only(given, "days", given.keys() - {"from", "to"})
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
     reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation, deposited))
     if as_json:
@@ -172,6 +177,13 @@ def verify(
     days = [day for report in reports for day in report.days]
     if not all(report.ok for report in reports) or (strict and not all(day.strictly_ok for day in days)):
         raise typer.Exit(1)
+
+
+def _require_only(given: Mapping[str, object], what: str, legal: Set[str]) -> None:
+    """Raise OperationError for an option that would change nothing."""
+    for option in (option for option, value in given.items() if value is not None and option not in legal):
+        names = ", ".join(f"--{name}" for name in given if name in legal)
+        raise OperationError(f"--{option} does not apply to {what}; legal: {names} and --json")
 
 
 def _verify_plants(
