@@ -231,8 +231,9 @@ def judged(
         within = [at for row in first for at in row.times if early <= at < event.until]
         if within and project.onset:
             onset = (min(within) - event.since) / recording.step_us
-        channels = list(dict.fromkeys(channel for row in matching for channel in row.channels))
-        rank = next((n for n, channel in enumerate(channels, 1) if channel in causes), None)
+        named = set(causes).intersection(channel for row in matching for channel in row.channels)
+        channels = dict.fromkeys(channel for row in rows for channel in row.channels)  # as they are read
+        rank = next((n for n, channel in enumerate(channels, 1) if channel in named), None)
     since, until = (timestamp(at).isoformat() for at in span)
     name = "" if event is None else event.name
     return Finding(

@@ -210,7 +210,9 @@ def test_answer_is_judged_by_times_and_channels() -> None:
     assert judge((27, "b"), (50, "b")) == (False, None, None)
     assert judge((28, "a"), (33, "b")) == (True, -2.0, 2)
     assert judge((None, "b")) == (True, None, 1)
-    assert judge(*[(26, "a")] * 10, (31, "b")) == (False, None, 1)  # nobody reads so far
+    assert judge((26, "a"), (33, "b")) == (True, 3.0, 2)  # a row of before is read first
+    assert judge((26, "b"), (33, "a")) == (True, 3.0, None)
+    assert judge(*[(26, "a")] * 10, (31, "b")) == (False, None, 2)  # nobody reads so far
 
 
 def test_times_and_channels_are_read_from_any_answer() -> None:
