@@ -20,7 +20,7 @@ from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
 from history.archive_days.verify import problems_of_chain, proof_of, verify_files
 from history.seals.seal_store import chain_problems
-from history.standalone import Amendment, seal_problems, wrong_key
+from history.standalone import Amendment, Seal, UnverifiableError, deposited_problem, seal_problems, wrong_key
 
 REQUESTS = 16  # at a time
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -54,6 +54,7 @@ class PlantVerdict:
     day: date | None  # None: the chain
     problems: list[str]  # none: as sealed
     amended: list[Amendment]  # what later seals of the day have otherwise
+    seals: Sequence[Seal]  # those that could be read: of a day only if it is as sealed
 
     @property
     def strictly_ok(self) -> bool:
@@ -117,14 +118,22 @@ class Plants:
         """The files of a day whose seals are by the plant's key. Raises OperationError."""
         return DayFiles(self.location, DayFolder(plant.installation, day), self.manifest(plant, day))
 
-    def verify(self, days: Callable[[Plant], Iterable[date]]) -> Iterator[PlantVerdict]:
-        """Verdicts on the chain of all seals of each plant, and then on some of its days.
+    def verify(self, days: Callable[[Plant], Iterable[date]], deposited: str | None = None) -> Iterator[PlantVerdict]:
+        """Verdicts on the chain of all seals of each plant, and then on some of their days.
 
         What can't be read, or is not archived, is a problem of the chain or of the day: others are verified all the
-        same. Raises OperationError if a plant has no day at all.
+        same. ``deposited``: hash of a seal that one of the chains must have. Raises OperationError if a plant has no
+        day at all, or the hash is none.
         """
+        chains = [self._verify_chain(plant) for plant in self.plants]
+        if deposited is not None:
+            try:
+                missing = [deposited_problem(chain.seals, deposited) for chain in chains]
+            except UnverifiableError as error:
+                raise OperationError(str(error)) from error
+            chains[0].problems.extend(missing[:1] if all(missing) else [])
+        yield from chains
         for plant in self.plants:
-            yield self._verify_chain(plant)
             for day in days(plant):
                 yield self._verify_day(plant, day)
 
@@ -135,16 +144,20 @@ class Plants:
                 proofs.append(proof_of(self.location, read_manifest(self.location, DayFolder(plant.installation, day))))
             except OperationError as error:
                 problems.append(str(error))
-        return PlantVerdict(plant, None, problems + problems_of_chain(proofs, plant.keys), [])
+        problems += problems_of_chain(proofs, plant.keys)
+        return PlantVerdict(plant, None, problems, [], [seal for proof in proofs for seal in proof.seals])
 
     def _verify_day(self, plant: Plant, day: date) -> PlantVerdict:
         folder = DayFolder(plant.installation, day)
         try:
             # Read again, as the day may have been amended while others were verified.
-            files = DayFiles(self.location, folder, read_manifest(self.location, folder))
-            return PlantVerdict(plant, day, *verify_files(files, plant.keys))
+            manifest = read_manifest(self.location, folder)
+            problems, amended = verify_files(DayFiles(self.location, folder, manifest), plant.keys)
+            return PlantVerdict(
+                plant, day, problems, amended, [] if problems else proof_of(self.location, manifest).seals
+            )
         except OperationError as error:
-            return PlantVerdict(plant, day, [str(error)], [])
+            return PlantVerdict(plant, day, [str(error)], [], [])
 
     def _verified(self, plant: Plant, day: date) -> Manifest:
         manifest = read_manifest(self.location, DayFolder(plant.installation, day))

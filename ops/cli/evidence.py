@@ -151,12 +151,14 @@ def verify(
     from history.seals.verify import verify as run
 
     state = State.current()
-    given = {"channel": channel or None, "key": key, "installation": installation, "from": since, "to": until}
-    given |= {"deposited": deposited, "strict": strict or None, "limit": limit}
+    given: dict[str, object] = {
+        **{"channel": channel or None, "key": key, "installation": installation, "from": since, "to": until},
+        **{"deposited": deposited, "strict": strict or None, "limit": limit},
+    }
     limit = 40 if limit is None else limit
     if plants is not None or plant:
-        _require_only(given, "plants", {"strict", "limit"})
-        _verify_plants(plants, plant or [], _parse_day(what), strict, limit, as_json)
+        _require_only(given, "plants", {"deposited", "strict", "limit"})
+        _verify_plants(plants, plant or [], _parse_day(what), deposited, strict, limit, as_json)
         return
     if what == "rollups":
         _require_only(given, "rollups", {"from", "to"})
@@ -187,25 +189,34 @@ def _require_only(given: Mapping[str, object], what: str, legal: Set[str]) -> No
 
 
 def _verify_plants(
-    file: Path | None, names: list[str], day: date | None, strict: bool, limit: int, as_json: bool
+    file: Path | None,
+    names: list[str],
+    day: date | None,
+    deposited: str | None,
+    strict: bool,
+    limit: int,
+    as_json: bool,
 ) -> None:
     from history.questions.ask import chosen_plants
     from history.seals.report import amendment_lines, limited
+    from history.standalone import sealing
 
     plants = chosen_plants(file, names)
     assert plants is not None
     verdicts = []
-    for verdict in plants.verify(lambda plant: plants.days(plant) if day is None else [day]):
+    for verdict in plants.verify(lambda plant: plants.days(plant) if day is None else [day], deposited):
         verdicts.append(verdict)
         if not as_json:
             what = f"{verdict.plant.name} {verdict.day or 'chain of seals'}"
-            lines = limited(verdict.problems or ["as sealed"], limit) + amendment_lines(verdict.amended, limit)
+            as_sealed = f"as sealed; {sealing(verdict.seals[-1])}" if verdict.day and verdict.seals else "as sealed"
+            lines = limited(verdict.problems or [as_sealed], limit) + amendment_lines(verdict.amended, limit)
             typer.echo("\n".join(f"{what}: {line}" for line in lines))
     if as_json:
         written = [
             {
                 **{"plant": verdict.plant.name, "day": verdict.day and str(verdict.day), "problems": verdict.problems},
                 "amended": [asdict(amendment) for amendment in verdict.amended],
+                "seals": [seal.as_dict() for seal in verdict.seals],
             }
             for verdict in verdicts
         ]

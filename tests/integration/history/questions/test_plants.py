@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +16,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from core.errors import OperationError
 from core.installation import ALL, installation_of
 from core.paths import State
-from core.timestamps import begin
 from history import notebook
 from history.archive.location import Location
 from history.archive_days.plants_file import plants_of
 from history.questions.ask import TimeRange, answer
-from history.seals.keys import load_signer, public_pem
+from history.seals.keys import public_pem
 from history.sql.session import opened
 from history.sql.sources import portion
 from history.sql.sources.execution import Limits
@@ -35,75 +30,17 @@ from schema.question_files import questions
 from tests import repository_servers
 from tests.command import CommandResult
 from tests.command import run as plantlog
-from tests.database import Database, prepared
 from tests.integration.history.archive.test_s3 import NAME, options_of
-from tests.integration.history.archive_site import Site
 from tests.integration.history.questions.answers import LIMITS, assert_same
-from tests.integration.history.questions.recorded_plant import recorded_plant
+from tests.integration.history.questions.company import DAY, Company
 from tests.integration.history.questions.recording import at
 from tests.integration.history.questions.test_cluster import ARCHIVE, at_portion, credentials_of
 from tests.integration.history.questions.test_over_archive import OPTIONS
-from tests.integration.history.sealed_plant import DAY as SEALED_DAY
-from tests.integration.history.sealed_plant import public_key
-from tests.integration.history.seals.test_delete import deleted
 from tests.ports import free_port
 
-DAY = f"{at(0):%Y-%m-%d}"
 _ON_CLUSTER = (("stuck_sensors", "north"), ("stuck_sensors", "south"), ("stuck_sensors", "*"), ("correlation", "*"))
 _COUNT = "SELECT count(DISTINCT name) AS n FROM samples_named"
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
-
-
-@dataclass
-class Company:
-    """Two plants with one archive, and the file that lists them."""
-
-    north: State  # with a database
-    south: State
-    archive: Path
-    file: Path
-
-    def copied(self, folder: Path) -> Company:
-        """A copy of the archive, to be damaged."""
-        shutil.copytree(self.file.parent, folder, dirs_exist_ok=True)
-        company = Company(self.north, self.south, folder / "archive", folder / "plants.toml")
-        company.file.write_text(self.file.read_text().replace(str(self.archive), str(company.archive)))
-        return company
-
-    def day(self, state: State, table: str) -> Path:
-        """File of a table of a plant's day."""
-        [path] = self.archive.glob(f"{table}/installation={installation_of(state.root)}/**/*{DAY}*")
-        return path
-
-
-async def _archive(database: Database, folder: Path, archive: Path) -> None:
-    async with recorded_plant(database, folder, archive) as (maintenance, _):
-        assert (await maintenance.job()).outcome == "ok"
-
-
-@pytest.fixture(scope="module")
-def company(server: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
-    """The same samples in two plants, with the same ids of channels."""
-    folder = tmp_path_factory.mktemp("company")
-    states = {name: State(folder / name / "state") for name in ("north", "south")}
-    archive = folder / "files" / "archive"
-    archive.mkdir(parents=True)
-    (folder / "north").mkdir()
-    (folder / "south").mkdir()
-    lines = [f'[archive]\nlocation = "{archive}"\n']
-    with (
-        prepared(server, template, "plants_north", partial(_archive, folder=folder / "north", archive=archive)),
-        prepared(server, template, "plants_south", partial(_archive, folder=folder / "south", archive=archive)),
-    ):
-        for name, state in states.items():
-            signer = load_signer(state)
-            assert signer is not None
-            (folder / "files" / f"{name}.pem").write_text(signer.pem())
-            installation = installation_of(state.root)
-            lines.append(f'[plants.{name}]\ninstallation = "{installation}"\npublic_key = "{name}.pem"\n')
-        file = folder / "files" / "plants.toml"
-        file.write_text("\n".join(lines))
-        yield Company(states["north"], states["south"], archive, file)
 
 
 def ask(company: Company, name: str, patterns: Sequence[str], channels: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -407,78 +344,3 @@ def test_reading_ends_when_time_is_up(company: Company) -> None:
     for read in (lambda: archives.channels, lambda: PlantArchives(plants, limits=limits)):
         with pytest.raises(OperationError, match="the query took longer than 60 s"):
             read()
-
-
-@pytest.mark.slow
-def test_evidence_of_plants_is_verified(company: Company, tmp_path: Path) -> None:
-    result = plantlog(tmp_path, "evidence", "verify", DAY, "--plants", company.file, "--plant", "*")
-    lines = [f"{plant} {what}: as sealed" for plant in ("north", "south") for what in ("chain of seals", DAY)]
-    assert result.out.splitlines() == lines, result.err
-    changed = company.copied(tmp_path)
-    path = next(changed.archive.glob(f"samples/installation={installation_of(company.south.root)}/day={DAY}/*"))
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
-    result = plantlog(tmp_path, "evidence", "verify", DAY, "--plants", changed.file, "--json")
-    problems = {row["plant"]: row["problems"] for row in json.loads(result.out) if row["day"]}
-    assert problems["north"] == []
-    assert "is not the file of the manifest: its SHA-256 differs" in problems["south"][0]
-
-
-async def test_deletions_are_listed_and_not_strictly_as_sealed(site: Site, tmp_path: Path) -> None:
-    for channel, hour in (("unit/pressure", 5), ("unit/pressure", 6), ("other/flow", 5)):
-        await deleted(site.plant, begin(SEALED_DAY, hour), begin(SEALED_DAY, hour + 1), channel=channel)
-    for day in (SEALED_DAY, SEALED_DAY + timedelta(days=1)):
-        await site.archive(day)
-    public_key(site.plant, tmp_path / "north.pem")
-    file = tmp_path / "plants.toml"
-    file.write_text(
-        f'[archive]\nlocation = "{site.folder}"\n[plants.north]\n'
-        f'installation = "{site.opened.installation}"\npublic_key = "north.pem"\n'
-    )
-
-    async def verified(*options: str) -> CommandResult:
-        return await asyncio.to_thread(plantlog, tmp_path, "evidence", "verify", "--plants", file, *options)
-
-    result = await verified()
-    hours = [f"{name}, hour 05: 120 samples missing" for name in ("other/flow", "unit/pressure")]
-    begins = "north 2026-03-09: amended: revision"
-    assert result.out.splitlines()[:2] == ["north chain of seals: as sealed", "north 2026-03-09: as sealed"]
-    assert f"{begins} 1: {hours[1]}, deleted by eva (test signal)" in result.out.splitlines()
-    assert f"{begins} 3: {hours[0]}, deleted by eva (test signal)" in result.out.splitlines()
-    assert result.out.count("deleted by eva") == 3
-    assert (result.code, (await verified("--strict")).code) == (0, 1)
-    short = (await verified("--limit", "1")).out.splitlines()
-    assert short[2].startswith(begins)
-    assert short[3] == "north 2026-03-09: 2 more amendments (--limit 0 lists all)"
-    [_, day, _] = json.loads((await verified("--json")).out)
-    assert [amendment["revision"] for amendment in day["amended"]] == [1, 2, 3]
-    assert not any(amendment["proven"] for amendment in day["amended"])
-
-
-@pytest.mark.slow
-def test_verification_goes_on_behind_what_is_damaged(company: Company, tmp_path: Path) -> None:
-    changed = company.copied(tmp_path)
-    changed.day(company.north, "manifests").write_text("{")
-    result = plantlog(tmp_path, "evidence", "verify", "--plants", changed.file)
-    lines = result.out.splitlines()
-    assert "north 2026-03-10: as sealed" in lines
-    assert "south chain of seals: as sealed" in lines and f"south {DAY}: as sealed" in lines
-    damaged = [line for line in lines if f"{DAY}.json is not a manifest" in line]
-    assert [line.partition(": ")[0] for line in damaged] == ["north chain of seals", f"north {DAY}"]
-    assert result.code == 1
-    changed.day(company.north, "manifests").unlink()
-    result = plantlog(tmp_path, "evidence", "verify", DAY, "--plants", changed.file)
-    assert f"south {DAY}: as sealed" in result.out
-    assert f"north {DAY}: archive {changed.archive}: {DAY} of installation " in result.out
-    assert result.code == 1
-
-
-def test_notebook_verifies_the_days_that_it_reads(company: Company, tmp_path: Path) -> None:
-    changed = company.copied(tmp_path)
-    path = next(changed.archive.glob(f"samples/installation={installation_of(company.south.root)}/day={DAY}/*"))
-    content = path.read_bytes()
-    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
-    notebook.gaps(changed.file, start="2026-03-10", verify=True)
-    with pytest.raises(notebook.ArchiveError, match=f"plant south: {DAY}: .* is not the file of the manifest"):
-        notebook.gaps(changed.file, end="2026-03-10", verify=True)
