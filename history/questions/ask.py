@@ -7,7 +7,7 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from core.durations import parse_duration
 from core.errors import OperationError
 from core.installation import ALL
 from core.paths import State
-from history.questions.request import HABITS, Request, prepare_archived
+from history.questions.request import DAYS_BEFORE, HABITS, Request, prepare_archived
 from history.sql.sources.execution import Limits
 from schema.question_files import Question, names, question
 
@@ -31,6 +31,7 @@ Result = TypeVar("Result")
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 LIMITS = Limits("2GiB", 2, 600)
 _ADVICE = "narrow the question by --from, --to or --channel"
+_CALM = "calm"  # as a reference: the last day in which departure finds nothing
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
 
 
@@ -157,7 +158,11 @@ def answer(
     else:
         since, until = time_range.interval(now)
     if "reference" in options:
-        options = {**options, "reference": _reference(options["reference"], until - since, now)}
+
+        def depart(day: TimeRange) -> tuple[Any, str]:
+            return answer(state, find_question("departure"), day, channels, {}, installation, limits, plants=plants)
+
+        options = {**options, "reference": _reference(options["reference"], since, until - since, now, depart)}
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     limits, archives = replace(limits, narrow=_ADVICE), None
     if plants is not None:
@@ -187,9 +192,13 @@ def answer(
             return table, "\n".join(filter(None, lines))
 
 
-def _reference(text: str, length: timedelta, now: datetime) -> str:
+def _reference(
+    text: str, since: datetime, length: timedelta, now: datetime, depart: Callable[[TimeRange], tuple[Any, str]]
+) -> str:
     """Bounds of a reference in ISO 8601, of which one that has only a begin is as long as the interval; else a time
-    before the interval, as it is. Raises OperationError."""
+    before the interval, as it is. ``depart``: answers ``departure``. Raises OperationError."""
+    if text == _CALM:
+        return _last_calm_day(since, depart)
     begin_text, is_interval, end_text = text.partition("..")
     if is_interval:
         begin, end = (parse_time("--reference", one.strip(), now) for one in (begin_text, end_text))
@@ -198,6 +207,21 @@ def _reference(text: str, length: timedelta, now: datetime) -> str:
     else:
         return text
     return f"{begin.isoformat()}..{end.isoformat()}"
+
+
+def _last_calm_day(since: datetime, depart: Callable[[TimeRange], tuple[Any, str]]) -> str:
+    """Bounds of the last of the days before an interval in which no unit departed from the day before it."""
+    from history.questions.portions import NOTHING_JUDGED  # noqa: PLC0415 (as above)
+
+    for days in DAYS_BEFORE:
+        begin, end = ((since - timedelta(days=n)).isoformat() for n in (days, days - 1))
+        table, note = depart(TimeRange(begin, end))
+        if not table.num_rows and not note.startswith(NOTHING_JUDGED):
+            return f"{begin}..{end}"
+    raise OperationError(
+        f"--reference {_CALM}: in each of the seven days before {since.isoformat()}, departure found something or "
+        "could not judge; legal: FROM..TO"
+    )
 
 
 def _title(question: Question, request: Request) -> str:

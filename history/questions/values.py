@@ -27,7 +27,7 @@ _OTHER_KINDS = {
     "text": "a text",
     CHANNEL: "the name of one channel",
     REFERENCE: "FROM..TO with FROM before TO, or FROM alone, for as long as the interval; "
-    "or a time before --from of 1 us to 100 years",
+    "a time before --from of 1 us to 100 years; or calm, the last day in which departure finds nothing",
 }
 
 

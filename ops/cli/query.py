@@ -70,7 +70,7 @@ def ask(
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions.
 
-    Questions that compare have --reference FROM..TO, or a time before the interval.
+    Questions that compare have --reference FROM..TO, a time before the interval, or calm: the last calm day.
     """
     with quick_imports():
         from core.process.scheduling import lower_priority
