@@ -157,10 +157,12 @@ class KernelFunctions:
         return listed(STATISTICS, chain.from_iterable(results))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
-        """Pairs of history/sql/kernels/replays.py of channels, of samples with first <= time < until (µs)."""
-        return listed(
-            PAIRS, self._source.results(channels, (first, until), by_portion(Replays(since, samples).compute))
-        )
+        """Pairs of history/sql/kernels/replays.py of channels, of samples with first <= time < until (µs).
+
+        ``samples``: 0: as many as chance requires.
+        """
+        kernel = by_portion(Replays(since, samples or None).compute)
+        return listed(PAIRS, self._source.results(channels, (first, until), kernel))
 
     # ``channels`` and ``target`` are lists of CHANNEL. Values hold from ``first`` (µs) on, or from an hour before.
 

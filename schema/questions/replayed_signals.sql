@@ -5,9 +5,11 @@
 -- samples. Windows with the hash of an earlier one are joined to segments of equal distance, in samples or, where some
 -- are missing, in time. A segment is listed only if its values are a + b × those of the original.
 --
--- Ramps and start-ups repeat naturally. Therefore at least half of a segment's samples, and at least "samples" of them,
--- must differ from the previous one, and a scaled segment must rise and fall as noise does. A scaled copy that is
--- rounded to few digits is not found; an exact copy always is.
+-- A segment is listed from the length on from which one in a million channels has a copy by chance. That follows from
+-- how often a channel has each ratio: 16 samples of a fine signal, and some 60 of one whose steps have three sizes.
+-- Ramps and start-ups repeat naturally. Therefore at least half of a segment's samples, and at least "samples" of them
+-- where that is set, must differ from the previous one, and a segment must rise and fall as noise does, but for an
+-- exact one of 60 such samples. A scaled copy that is rounded to few digits is not found; an exact copy is.
 --
 -- The values of the copy are "offset" + scale × those of the original: a positive offset shifts up, a negative scale
 -- turns upside down. copied counts samples; largest_difference is how far one is from that, never negative.
@@ -16,7 +18,7 @@
 --   since      timestamptz  copies from this moment on
 --   until      timestamptz  before this moment
 --   channels   text[]       names or patterns [NULL: all analog ones]
---   samples    int          shortest segment, in samples that changed [60]
+--   samples    int          shortest segment, in samples that changed [NULL: by chance, as above]
 --   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
 --   lookback   interval     how far to look back [NULL: 1 h, 300 sampling intervals, 10 times the interval up to 36 h]
 -- Legal: samples 1.., tolerance 0.., lookback 0 s..100 years
@@ -31,8 +33,8 @@ selected AS (
 ),
 -- Each sample of a copy, and the one that it is a copy of.
 pairs AS MATERIALIZED (
-    SELECT unnest(replays(a.channels, epoch_us(since - lookback), epoch_us(since), epoch_us(until), samples),
-                  recursive := true)
+    SELECT unnest(replays(a.channels, epoch_us(since - lookback), epoch_us(since), epoch_us(until),
+                          coalesce(samples, 0)), recursive := true)
     FROM (SELECT list(s.channel_id) AS channels FROM selected AS s HAVING count(*) > 0) AS a
 ),
 fits AS (
@@ -59,8 +61,9 @@ SELECT s.name AS channel, v.copy_from, v.copy_to, v.old_from AS original_from, v
        v.difference AS largest_difference
 FROM verified AS v
 JOIN selected AS s ON s.channel_id = v.channel_id
-WHERE v.changed >= samples AND v.changed * 2 >= v.n
-  AND (v.unequal = 0 OR (v.difference <= tolerance * v.usual_step AND v.turns * 8 >= v.n));
+WHERE v.changed >= coalesce(samples, 0) AND v.changed * 2 >= v.n
+  AND (v.turns * 8 >= v.n OR v.unequal = 0 AND v.changed >= coalesce(samples, 60))
+  AND v.difference <= tolerance * v.usual_step;
 
 SELECT *
 FROM portion_rows

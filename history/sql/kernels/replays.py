@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +30,11 @@ PAIRS = pa.struct(
         pa.field("turns", pa.bool_()),  # the step before had the other direction
     ]
 )
+Bools: TypeAlias = NDArray[np.bool_]
+Copies: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]  # distance, first and last position, and number: of each part
 _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
+_CERTAIN = 20.0  # bits: one copy by chance in a million channels
 _MAX_BREAK = 48  # samples without a window that is like an older one end a copy
 _JITTER = 1 / 8  # of a sampling interval
 _REGULAR = 0.9  # of samples come in multiples of it
@@ -55,10 +58,10 @@ _DISPROPORTIONATE = _mixed(np.array([1 << 15], np.uint64))  # of a change that i
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Copies that are no earlier than ``since`` (µs) and have as many ``samples``."""
+    """Copies that are no earlier than ``since`` (µs) and have as many ``samples``; None: as many as chance requires."""
 
     since: int
-    samples: int
+    samples: int | None
 
     def compute(self, samples: Samples) -> Columns:
         """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
@@ -72,7 +75,10 @@ class Replays:
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
         windows = _perhaps_repeated(_windows(step, bits), bits)
-        distance, first, last, segment = _copies(_repeated(windows, bits), time, self.since, self.samples)
+        copies = _copies(_repeated(windows, bits), time, self.since, self.samples or _WINDOW)
+        if self.samples is None and len(copies[0]):
+            copies = _beyond_chance(copies, step, len(time) - int(np.searchsorted(time, self.since)))
+        distance, first, last, segment = copies
         lengths = last - first + 1
         position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
@@ -101,12 +107,8 @@ def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint6
     """Windows that end in a block."""
     before = min(begin, _WINDOW)
     block = step[begin - before : begin + _BLOCK_SAMPLES]
-    changed = (block != 0) & ~np.isnan(block)
-    ratio = np.full(len(block), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        np.divide(block[1:], block[:-1], out=ratio[1:])
-    comparable = np.isfinite(ratio) & (ratio != 0)
-    hashes = np.where(comparable, _HASHES[proportions(ratio)], changed * _DISPROPORTIONATE)
+    changed, comparable, proportion = _proportions_of(block)
+    hashes = np.where(comparable, _HASHES[proportion], changed * _DISPROPORTIONATE)
     compared = _sums(changed, np.int32) >= _CHANGES
     compared[: max(0, before - _WINDOW + 1)] = False
     keys = _sums(hashes, np.uint64)
@@ -114,6 +116,15 @@ def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint6
     keys |= np.arange(begin - before + _WINDOW - 1, begin + len(block) - before, dtype=np.uint64)
     windows: NDArray[np.uint64] = keys[compared]
     return windows
+
+
+def _proportions_of(step: Float64s) -> tuple[Bools, Bools, Int64s]:
+    """Where values changed, where a step is in a proportion to the one before, and in which."""
+    changed = (step != 0) & ~np.isnan(step)
+    ratio = np.full(len(step), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        np.divide(step[1:], step[:-1], out=ratio[1:])
+    return changed, np.isfinite(ratio) & (ratio != 0), proportions(ratio)
 
 
 def _sums(values: Any, kind: Any) -> Any:
@@ -170,9 +181,7 @@ def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     return position[there], position[there] - position[latest[there]]
 
 
-def _copies(
-    repeated: tuple[Int64s, Int64s], time: Int64s, since: int, samples: int
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+def _copies(repeated: tuple[Int64s, Int64s], time: Int64s, since: int, samples: int) -> Copies:
     """Distance, first and last position of each part of a copy, and the number of its copy.
 
     A sample that is missing changes the distance in samples, but not that in time.
@@ -194,6 +203,22 @@ def _copies(
     begin, end = (np.searchsorted(segment, segment, side) for side in ("left", "right"))
     long = last[end - 1] - first[begin] + 1 >= samples
     return distance[long], first[long], last[long], segment[long]
+
+
+def _beyond_chance(copies: Copies, step: Float64s, n: int) -> Copies:
+    """Copies whose proportions are so rare in the channel that none is expected by chance.
+
+    ``n``: samples that each earlier one may be repeated by.
+    """
+    distance, first, last, segment = copies
+    changed, comparable, proportion = _proportions_of(step)
+    kind = np.where(comparable, proportion, (1 << 15) + changed)
+    rarity = -np.log2(np.bincount(kind)[kind] / len(kind)) / 2  # bits; each step is in two proportions
+    until = np.append(0.0, np.cumsum(rarity))
+    number = np.cumsum(np.diff(segment, prepend=segment[0]) != 0)
+    rare = np.bincount(number, until[last + 1] - until[first]) > np.log2(len(step)) + np.log2(n) + _CERTAIN
+    kept = rare[number]
+    return distance[kept], first[kept], last[kept], segment[kept]
 
 
 def _shifts(time: Int64s, position: Int64s, distance: Int64s) -> Int64s:

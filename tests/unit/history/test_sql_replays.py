@@ -120,6 +120,40 @@ def test_a_copy_goes_on_over_samples_that_are_missing() -> None:
     assert (rows["value"] == rows["old_value"]).all()
 
 
+@pytest.mark.parametrize(("digits", "short", "long"), [(3, 15, 24), (0, 24, 100)])
+def test_a_copy_is_as_long_as_chance_requires(digits: int, short: int, long: int) -> None:
+    """The coarser a signal is, the longer."""
+    values = np.random.default_rng(1).normal(size=20_000).round(digits)
+    for length, is_found in ((short, False), (long, True)):
+        copied = values.copy()
+        copied[19_000 : 19_000 + length] = values[5_000 : 5_000 + length]
+        time = np.arange(len(copied), dtype=np.int64)
+        part = Samples(np.full(len(copied), 1, np.int32), time, copied, np.zeros(len(copied), np.uint32))
+        found = Replays(15_000, None).compute(part)
+        assert ({14_000} <= set(found["time"] - found["old_time"])) == is_found
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2, 6])
+def test_signals_without_a_copy_have_none_by_chance(digits: int) -> None:
+    random = np.random.default_rng(2)
+    time = np.arange(100_000, dtype=np.int64)
+    walk = np.cumsum(random.normal(size=(3, len(time))), axis=1)  # smooth, smoother and rough
+    smooth = np.array(
+        [np.convolve(walk[0], np.full(20, 0.05), "same"), walk[1], 20 * np.sin(time / 50) + 0.2 * walk[2]]
+    )
+    values = np.concatenate([*smooth, random.normal(size=len(time))]).round(digits)
+    channel = np.repeat(np.arange(1, 5, dtype=np.int32), len(time))
+    part = Samples(channel, np.tile(time, 4), values, np.zeros(len(values), np.uint32))
+    found = Replays(50_000, None).compute(part)
+    for number, segment in {*zip(found["channel_id"], found["segment"], strict=True)}:
+        new, old = (
+            found[name][(found["channel_id"] == number) & (found["segment"] == segment)]
+            for name in ("value", "old_value")
+        )
+        fit = np.polyval(np.polyfit(old, new, 1), old)
+        assert np.abs(new - fit).max() > 0.05 * np.median(np.abs(np.diff(new))), (number, len(new))
+
+
 def test_without_samples_there_are_no_copies() -> None:
     assert listed(PAIRS, []).to_pylist() == [[]]
 
