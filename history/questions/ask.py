@@ -121,9 +121,6 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
                 )
             value = rest.pop(0)
         options[name] = value
-    for name, parameter in extra_options.items():
-        if parameter.required and name not in options:
-            raise OperationError(f"{question.name} needs {parameter.option}: {parameter.meaning}")
     return options
 
 

@@ -51,8 +51,11 @@ def cast_by_duckdb() -> Cast:
 async def parse_values(cast: Cast, question: Question, arguments: Mapping[str, str]) -> dict[str, Any]:
     """Values by parameter, but for channels. ``arguments``: texts; the other parameters have their defaults.
 
-    Raises OperationError for a value that is not legal, with its option and what is.
+    Raises OperationError for a value that is required and missing, or not legal, with its option and what is legal.
     """
+    for one in question.parameters:
+        if one.required and one.name not in arguments:
+            raise OperationError(f"{question.name} needs {one.option}: {one.meaning}")
     texts = {one.name: arguments.get(one.name, one.default) for one in question.parameters if one.name != "channels"}
     parameters = [parameter for parameter in question.parameters if texts.get(parameter.name) is not None]
     values = dict[str, Any].fromkeys(texts)
