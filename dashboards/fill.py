@@ -3,7 +3,7 @@
 ``json/*.json``, laid out by hand or in Grafana, names each query, as in ``-- channel.sql: curve``. Its text is that
 section of ``queries/channel.sql``, where ``$__installationFilter(column)`` stands for a condition: the source with this
 id is of a selected installation, or of none. The viewer has files of its own in ``viewer/json``: Grafana can't ask
-questions.
+questions. There, ``-- questions`` stands for all of them, as options of a variable.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.queries import sections
+from schema.question_files import questions
 
 FOLDER = Path(__file__).parent
 OF_GRAFANA = FOLDER / "json"
@@ -52,6 +53,8 @@ def _filled(value: Any) -> Any:
             return [_filled(part) for part in value]
         case str() if named := NAME.fullmatch(value):
             return f"{value}\n{queries(named[1])[named[2]]}"  # the name stays, for whoever looks at the server
+        case "-- questions":
+            return [{"text": f"{one.name}: {one.purpose}", "value": one.name} for one in questions().values()]
     return value
 
 

@@ -1,6 +1,6 @@
 -- 4 Forensics: the questions of schema/questions for one unit. They read samples, so they are limited to the last hour
--- of the time range and to the selected channels. What reads the table answer is SQL of DuckDB,
--- over a question's answer.
+-- of the time range (the one that is chosen: 12 hours) and to the selected channels. What reads the table answer is SQL
+-- of DuckDB, over a question's answer.
 
 -- name: stored
 -- Whether samples of the time that the questions read were dropped, by the classes of the selected channels.
@@ -42,6 +42,11 @@ WITH viewer AS (
 SELECT v.url AS __text, v.url AS __value FROM viewer AS v
 UNION ALL
 SELECT 'http://127.0.0.1:9110', 'http://127.0.0.1:9110' WHERE NOT EXISTS (SELECT FROM viewer AS v);
+
+-- name: rows
+-- Of the question that is chosen, as `ask` has them.
+SELECT *
+FROM answer;
 
 -- name: timeline
 SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", unit_of(c.name) AS path,

@@ -96,4 +96,5 @@ _PLAIN: tuple[tuple[type | tuple[type, ...], Callable[[Any], object]], ...] = (
     (date, lambda value: datetime.combine(value, datetime.min.time()).timestamp() * 1000),
     (Decimal, lambda value: float(value) if value.is_finite() else None),
     (timedelta, lambda value: value.total_seconds()),
+    (list, lambda value: ", ".join(f"{one:.6g}" if isinstance(one, float) else str(one) for one in value)),
 )

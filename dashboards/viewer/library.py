@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,17 @@ _VARIABLE = re.compile(r"\$\{(\w+)[:}]")
 class PanelQuestion:
     """A question of schema/questions that a panel asks."""
 
-    name: str
+    name: str  # also a variable, such as ${question}
     channels: Sequence[str]  # names and patterns with variables, such as ${unit}/*
     within: timedelta  # before the end of the time range
     options: dict[str, str]  # parameters of the question as their types are written
     is_drawn: bool = False  # whether the channels of the answer are drawn above it
 
-    def patterns(self, variables: Mapping[str, Sequence[str]]) -> list[str]:
-        """The channels for the values of the variables. Raises QueryError for one that has none."""
-        patterns = list(self.channels)
-        for name in sorted(set(_VARIABLE.findall(" ".join(patterns)))):
-            if name not in variables:
-                raise QueryError(400, f"variable {name} has no value")
-            patterns = [pattern.replace(f"${{{name}}}", value) for pattern in patterns for value in variables[name]]
-        return patterns
+    def filled(self, variables: Mapping[str, Sequence[str]]) -> PanelQuestion:
+        """It with the values of the variables. Raises QueryError for one that has none."""
+        return replace(
+            self, name=", ".join(_filled([self.name], variables)), channels=_filled(self.channels, variables)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +116,15 @@ class Library:
         if uid not in self._by_uid:
             raise QueryError(404, f"no such dashboard: {uid}")
         return self._by_uid[uid]
+
+
+def _filled(texts: Sequence[str], variables: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Texts with each value of the variables that they name."""
+    for name in sorted(set(_VARIABLE.findall(" ".join(texts)))):
+        if name not in variables:
+            raise QueryError(400, f"variable {name} has no value")
+        texts = [text.replace(f"${{{name}}}", value) for text in texts for value in variables[name]]
+    return texts
 
 
 def _query(target: dict[str, Any]) -> Query:

@@ -19,7 +19,7 @@ from core.paths import State
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from history.archive.location import in_background
 from history.questions import portions
-from history.questions.drawing import Chart, Drawing
+from history.questions.drawing import Chart, Curve, Drawing
 from history.questions.request import Request
 from history.sql.sources.execution import Limits
 
@@ -28,6 +28,7 @@ _MEMORY = "256MiB"
 _MAX_ROWS = 20_000  # of an answer
 _POINTS = 300  # buckets of a chart, which has a fourth of a wide window or all of a narrow one
 _CURVE = ("time", "lowest", "highest", "mean")
+_OTHER = ("time", "earlier lowest", "earlier highest", "earlier mean")  # of a run that is laid over it
 _GRACE_SECONDS = 5.0  # at least, until a question has ended whose time is up
 
 
@@ -64,11 +65,11 @@ class Questions:
             except OperationError as error:
                 raise QueryError(504, str(error)) from error
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        if text_bytes(rows) > MAX_BYTES:
-            raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
         if len(rows) > _MAX_ROWS:
             raise QueryError(504, f"the answer has more than {_MAX_ROWS:,} rows: {NARROW}")
         rows_frame = frame(table.column_names, [_kind(column.type) for column in table.schema], rows)
+        if text_bytes(rows_frame.columns) > MAX_BYTES:
+            raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
         rows_frame.notice, rows_frame.drawing = notes, drawing
         rows_frame.is_unknown = notes.startswith(portions.NOTHING_JUDGED)
         return rows_frame
@@ -85,7 +86,7 @@ def _answer(
         notes = portions.notes(session, request)
         if not table.num_rows:
             return table, notes, None
-        names = [name for name in table["Channel"].to_pylist() if name]
+        names = [name for name in table["Channel"].to_pylist() if name] if "Channel" in table.column_names else []
         try:
             return table, notes, _drawn(portions.drawing(session, "", _POINTS, names))
         except OperationError as error:  # the rows are worth more
@@ -108,18 +109,25 @@ def _drawn(drawing: Drawing) -> dict[str, Any] | None:
 
 
 def _chart(chart: Chart, since: datetime) -> dict[str, Any]:
-    time, low, middle, high = chart.curve
-    columns = zip(*(column.tolist() for column in (time, low, high, middle)), strict=True)
-    rows = [(moment.replace(tzinfo=UTC), *values) for moment, *values in columns]
-    curve = frame(_CURVE, ["timestamptz", *["float8"] * 3], rows or [(since, None, None, None)])
     return {
         "channel": chart.channel,
         "unit": chart.unit,
         "scores": chart.scores,
-        "curve": curve.json(),
+        "curves": [
+            _curve(names, curve, since)
+            for names, curve in ((_CURVE, chart.curve), (_OTHER, chart.other))
+            if curve is not None
+        ],
         "gaps": [[*_milliseconds(begin, end), reason] for begin, end, reason in chart.gaps],
         "marks": [_milliseconds(mark.begin, mark.end or mark.begin) for mark in chart.marks],
     }
+
+
+def _curve(names: Sequence[str], curve: Curve, since: datetime) -> dict[str, Any]:
+    time, low, middle, high = curve
+    columns = zip(*(column.tolist() for column in (time, low, high, middle)), strict=True)
+    rows = [(moment.replace(tzinfo=UTC), *values) for moment, *values in columns]
+    return frame(names, ["timestamptz", *["float8"] * 3], rows or [(since, None, None, None)]).json()
 
 
 def _milliseconds(*moments: datetime) -> list[int]:

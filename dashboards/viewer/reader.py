@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,8 +18,8 @@ from core.errors import DatabaseError, OperationError, QueryError
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from dashboards.viewer.library import PanelQuestion
 from dashboards.viewer.macros import ChartRange
+from history.questions.ask import find_question
 from history.questions.database_request import prepare
-from schema.question_files import questions
 
 if TYPE_CHECKING:
     from dashboards.viewer.archive import ArchiveReader
@@ -98,19 +98,17 @@ class ReaderPool:
                     answer.notice = f"Minutes instead of samples: {error}"
         return answer
 
-    async def ask(
-        self, question: PanelQuestion, patterns: Sequence[str], over: ChartRange, sql: str, parameters: list[object]
-    ) -> Frame:
-        """The rows of a query over the answer to a question about channels that match patterns.
+    async def ask(self, question: PanelQuestion, over: ChartRange, sql: str, parameters: list[object]) -> Frame:
+        """The rows of a query over the answer to a question, which is filled.
 
         Raises DatabaseError, and QueryError if it can't be answered.
         """
         since = max(over.since, over.until - question.within)
         arguments = {"since": since.isoformat(), "until": over.until.isoformat(), **question.options}
-        definition = questions()[question.name]
         try:
+            definition = find_question(question.name)
             async with self._transaction() as connection:
-                request = await prepare(connection, definition, arguments, patterns, None, strict=False)
+                request = await prepare(connection, definition, arguments, question.channels, None, strict=False)
         except OperationError as error:
             raise QueryError(400, str(error)) from error
         return await (await self._questions_opened()).answer(request, sql, parameters, question.is_drawn)

@@ -112,8 +112,8 @@ class Viewer:
                 sql, parameters, panel_query.search, panel_query.variables.get(panel_query.variable, ())
             )
         if query.question is not None:
-            patterns = query.question.patterns(panel_query.variables)
-            answer = await self._reader.ask(query.question, patterns, panel_query.time_range, sql, parameters)
+            question = query.question.filled(panel_query.variables)
+            answer = await self._reader.ask(question, panel_query.time_range, sql, parameters)
         else:
             answer = await self._reader.query(sql, parameters)
         return (wide(answer) if query.time_series else answer).json()

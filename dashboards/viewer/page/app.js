@@ -24,7 +24,7 @@ class Page {
     };
     this.panels = [];
     this.marks = [];
-    this.variables = new Variables(definition.templating.list, given.variables, at("variables"), (name) => this.variableChanged(name));
+    this.variables = new Variables(definition.templating.list, given.variables, at("variables"), (name, changed) => this.variableChanged(name, changed));
     this.sight = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) this.byNode.get(target)?.seen(isIntersecting);
     }, { rootMargin: "300px" });
@@ -129,7 +129,8 @@ class Page {
     this.tick();
   }
 
-  variableChanged(name) {
+  // changed: it and those that depend on it.
+  variableChanged(name, changed) {
     this.problem = "";
     this.variables.problems = [];
     this.complain();
@@ -138,7 +139,7 @@ class Page {
     this.resolved = null;
     const repeats = this.definition.panels.some((panel) => panel.repeat);
     if (repeats) this.layOut();
-    else for (const panel of this.panels) panel.refresh();
+    else for (const panel of this.panels) if (panel.needs(changed)) panel.refresh();
     this.annotate();
     document.documentElement.dataset.changed = name;
   }

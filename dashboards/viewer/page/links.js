@@ -8,13 +8,15 @@ export function filled(url, row, range, chosen, marks) {
     .replace(/\$\{(\w+):queryparam\}&?/g, (_, name) => (chosen[name] || []).map((value) => `var-${name}=${encodeURIComponent(value)}&`).join(""));
 }
 
+const END = /(^|[ _])to(_time)?$|^(ends|until_when|returned_at)$/i; // with those that drawing.py knows
+
 // Where a row says something, as [from, to]: a time and the one behind it whose name says that it is the end, or a time
 // alone. Without an end, it lasts until the end of what is shown.
 export function marksOf(fields, values, until) {
   const marks = [];
   fields.forEach(({ name, type }, at) => {
     if (type !== "time" || values[at] === null) return;
-    const isEnd = ({ name, type } = {}) => type === "time" && /(^| )to$/i.test(name);
+    const isEnd = ({ name, type } = {}) => type === "time" && END.test(name);
     if (isEnd(fields[at]) && fields[at - 1]?.type === "time") return;
     const end = isEnd(fields[at + 1]) ? values[at + 1] ?? until : values[at];
     marks.push([Math.floor(values[at]), Math.ceil(end)]);

@@ -56,8 +56,9 @@ export class Panel {
     this.heading.textContent = withVariables(this.definition.title, values, this.context.texts(values));
   }
 
-  needs(name) {
-    return (this.definition.targets || []).some((target) => (target.needs || []).includes(name));
+  // Whether its question has one of these variables.
+  needs(names) {
+    return (this.definition.targets || []).some(({ needs = [] }) => needs.some((name) => names.has(name)));
   }
 
   variables() {

@@ -39,6 +39,7 @@ export class Variables {
     this.onchange = onchange;
   }
 
+  // All, or what needs one that was changed. Returns the names of these.
   async load(question, changed = null) {
     const stale = new Set(changed ? [changed] : []);
     for (const one of this.definitions) {
@@ -48,6 +49,7 @@ export class Variables {
       stale.add(one.name);
     }
     this.#draw(question);
+    return stale;
   }
 
   async #fill(one, question) {
@@ -73,7 +75,8 @@ export class Variables {
     delete this.wanted[one.name];
     const every = one.includeAll && one.multi;
     const all = this.totals[one.name] > legal.length ? [ALL] : legal;
-    this.values[one.name] = wanted.length ? (one.multi ? wanted : wanted.slice(0, 1)) : every ? all : legal.slice(0, 1);
+    const usual = legal.includes(one.current.value) ? [one.current.value] : legal.slice(0, 1);
+    this.values[one.name] = wanted.length ? (one.multi ? wanted : wanted.slice(0, 1)) : every ? all : usual;
   }
 
   async #asked(one, question, search, chosen) {
@@ -105,8 +108,7 @@ export class Variables {
   #drawn(one, question) {
     const changed = async (values) => {
       this.values[one.name] = values;
-      await this.load(question, one.name);
-      this.onchange(one.name);
+      this.onchange(one.name, await this.load(question, one.name));
     };
     if (one.type === "textbox") {
       const field = element("input", { type: "text", value: this.values[one.name][0], "aria-label": one.label });

@@ -137,6 +137,13 @@ def test_grafana_panel_options_fit_the_query(one: Dashboard, rule: Rule) -> None
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
+def test_usual_choice_is_one_that_there_is(one: Dashboard) -> None:
+    for variable in one.content["templating"]["list"]:
+        options = [option["value"] for option in variable["options"]]
+        assert variable["type"] != "custom" or variable["current"]["value"] in options
+
+
+@pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
 def test_browser_receives_no_sql(one: Dashboard) -> None:
     assert "SELECT" not in json.dumps(one.public())
 

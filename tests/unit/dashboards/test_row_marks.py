@@ -15,6 +15,7 @@ _CASES: dict[str, tuple[list[str], list[float | None], list[list[float]]]] = {
     "an interval": (["From", "To"], [5000, 9000], [[5000, 9000]]),
     "an interval that lasts": (["From", "To"], [5000, None], [[5000, 100_000]]),
     "two intervals": (["Copy from", "Copy to", "Original from", "Original to"], [5, 9, 1, 4], [[5, 9], [1, 4]]),
+    "an interval of a question": (["from_time", "to_time", "at"], [5, 9, 7], [[5, 9], [7, 7]]),
     "parts of a millisecond": (["From", "To"], [5.5, 9.5], [[5, 10]]),
     "no time": (["Time"], [None], []),
 }

@@ -7,16 +7,21 @@ import { colour } from "../fields.js";
 
 const FEW = 60; // moments, whose lines are not faint
 
-// A panel of one curve. A value holds until the next one; between the lowest and the highest is a band.
+// A panel of a curve, and of that of an earlier run. A value holds until the next one; between the lowest and the highest
+// is a band.
 function panel(unit, y) {
   const invisible = { id: "custom.lineWidth", value: 0 };
-  const band = [{ id: "custom.fillBelowTo", value: "lowest" }, { id: "custom.fillOpacity", value: 22 }];
-  const of = (name, ...properties) => ({ matcher: { id: "byName", options: name }, properties: [invisible, ...properties] });
+  const band = (lowest) => [{ id: "custom.fillBelowTo", value: lowest }, { id: "custom.fillOpacity", value: 22 }];
+  const of = (name, ...properties) => ({ matcher: { id: "byName", options: name }, properties });
+  const earlier = { matcher: { id: "byRegexp", options: "/^earlier/" }, properties: [{ id: "color", value: { mode: "fixed", fixedColor: "purple" } }] };
   const custom = { lineInterpolation: "stepAfter", lineWidth: 1.25 };
   return {
     fieldConfig: {
       defaults: { unit: unit ? `suffix:${unit}` : "none", color: { mode: "fixed", fixedColor: "blue" }, custom, ...y },
-      overrides: [of("lowest"), of("highest", ...band)],
+      overrides: [
+        earlier,
+        ...["", "earlier "].flatMap((run) => [of(`${run}lowest`, invisible), of(`${run}highest`, invisible, ...band(`${run}lowest`))]),
+      ],
     },
     options: { legend: { showLegend: false } },
   };
@@ -39,8 +44,9 @@ function regions({ gaps, marks }, reference, since) {
 }
 
 // Limits of the values that all axes of a channel share.
-function shared({ fields, columns }) {
-  const values = columns.filter((_, at) => fields[at].type === "number").flat().filter((value) => value !== null);
+function shared(curves) {
+  const numbers = curves.flatMap(({ fields, columns }) => columns.filter((_, at) => fields[at].type === "number"));
+  const values = numbers.flat().filter((value) => value !== null);
   if (!values.length) return {};
   const [min, max] = uPlot.rangeNum(values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), 0.1, true);
   return { min, max };
@@ -48,11 +54,11 @@ function shared({ fields, columns }) {
 
 function figure(chart, { axes, reference, since }, context) {
   const shown = regions(chart, reference, since);
-  const definition = panel(chart.unit, axes.length > 1 ? shared(chart.curve) : {});
+  const definition = panel(chart.unit, axes.length > 1 ? shared(chart.curves) : {});
   const length = (axis) => axis[1] - axis[0];
   const plots = axes.map((axis) => {
     const range = { since: axis[0], until: axis[1] };
-    const plot = timeseries(definition, { A: chart.curve }, { range, regions: shown, zoom: context.zoom });
+    const plot = timeseries(definition, { ...chart.curves }, { range, regions: shown, zoom: context.zoom });
     plot.node.style.flexGrow = Math.max(0.5, Math.min(1, length(axis) / length(axes.at(-1))));
     return plot;
   });
@@ -70,9 +76,11 @@ function figure(chart, { axes, reference, since }, context) {
 
 export function drawing(drawn, context) {
   const figures = drawn.charts.map((chart) => figure(chart, drawn, context));
-  const note = drawn.note ? element("p", { class: "quiet" }, drawn.note) : null;
+  const isOfRuns = drawn.charts.some(({ curves }) => curves.length > 1);
+  const notes = [isOfRuns && `violet: the run from ${stamp(drawn.reference[0][0])} on`, drawn.note].filter(Boolean);
+  const below = notes.map((note) => element("p", { class: "quiet" }, note));
   return {
-    node: element("div", { class: "charts" }, element("div", { class: "figures" }, ...figures.map(({ node }) => node)), note),
+    node: element("div", { class: "charts" }, element("div", { class: "figures" }, ...figures.map(({ node }) => node)), ...below),
     placed() {
       const removals = figures.flatMap(({ plots }) => plots.map((plot) => plot.placed()));
       return () => {

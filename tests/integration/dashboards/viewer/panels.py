@@ -17,6 +17,7 @@ VALUES = {
     "unit": ["pump/house"],
     "measure": ["m"],
     "compare": ["600"],
+    "question": ["change_points"],
 }
 
 
@@ -50,7 +51,7 @@ async def frame_of(
     """The rows of a query: of the database, or over the answer to its question."""
     if query.question is None:
         return await reader.query(sql, parameters)
-    return await reader.ask(query.question, query.question.patterns(variables), over, sql, parameters)
+    return await reader.ask(query.question.filled(variables), over, sql, parameters)
 
 
 def rows(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ from tests.integration.history.questions.recording import Recording, at
 from tests.waiting import PATIENCE, until
 
 __all__ = ["plant"]  # a fixture
-_QUESTIONS = ("Timeline", "Changed behaviour", "Stuck sensors", "Replayed signals", "Coverage")
+_QUESTIONS = ("${question:text}", "Timeline", "Changed behaviour", "Stuck sensors", "Replayed signals", "Coverage")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def panels(page: str, *titles: str) -> dict[str, Any]:
             if not panel.get("targets") or (titles and panel["title"] not in titles):
                 continue
             query = {"dashboard": "plantlog-forensics", "panel": panel["id"], "since": since, "until": until}
-            variables = {"installation": [""], "unit": ["*"]}
+            variables = {"installation": [""], "unit": ["*"], "question": ["change_points"]}
             async with session.post(f"{page}/api/query", json={**query, "variables": variables}) as response:
                 found[panel["title"]] = (await response.json())["error" if response.status != 200 else "A"]
     return found

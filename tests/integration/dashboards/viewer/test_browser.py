@@ -15,6 +15,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route
 
 from dashboards.viewer.library import Library
+from schema.question_files import names, question
 from tests.database import Database, prepared
 from tests.integration.dashboards.viewer.browser_page import BrowserPage, open_page, running_browser
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
@@ -195,6 +196,58 @@ async def test_answer_is_drawn_above_its_rows(browser: Browser, page: str, width
     assert "mark=" in look.page.url
     assert (await look.states())["Trend"] == "shown"
     assert look.wrong == []
+
+
+# Pixels of a panel that are violet, as the curve of an earlier run is.
+_VIOLET = """
+(section) => [...section.querySelectorAll('canvas')].reduce((n, canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  for (let at = 0; at < data.length; at += 4) n += data[at] > data[at + 1] + 25 && data[at + 2] > data[at] + 30;
+  return n;
+}, 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1400])
+async def test_any_question_is_chosen_and_drawn(browser: Browser, page: str, width: int, tmp_path: Path) -> None:
+    look = await open_page(browser, page, width)
+    await look.open("plantlog-forensics", "now-30m", unit=UNIT)
+    panel = look.page.locator("section[data-panel='15']")
+    assert await panel.locator("h2").inner_text() == f"departure: {question('departure').purpose}"
+    asked: list[str] = []
+    look.page.on("request", lambda request: asked.append(request.url))
+    await _choose(look, "compare")
+    assert len([url for url in asked if url.endswith("/api/query")]) == 1, "the others have no such variable"
+    await look.screenshot(f"compare-{width}", tmp_path)
+    assert await panel.locator("h2").inner_text() == f"compare: {question('compare').purpose}"
+    notes = await panel.locator(".notice").inner_text()
+    assert "reference: 30 min before" in notes
+    assert "judged" in notes
+    assert "violet: the run from " in await panel.locator(".charts").inner_text()
+    assert await panel.evaluate(_VIOLET) > 100
+    assert "earlier mean" in await _tips(look, f"compare: {question('compare').purpose}")
+    assert {"from_time", "other_value"} < set(await panel.locator("th").all_text_contents())
+    assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await _choose(look, "change_points")
+    await look.screenshot(f"change-points-{width}", tmp_path)
+    assert await panel.evaluate(_VIOLET) < 100
+    assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await panel.get_by_role("link", name=f"{UNIT}/oxygen", exact=True).last.click()
+    await look.opened("plantlog-channel")
+    assert "mark=" in look.page.url
+    assert (await look.states())["Trend"] == "shown"
+    assert look.wrong == []
+
+
+async def _choose(look: BrowserPage, name: str) -> None:
+    """Choose a question, of all that there are."""
+    await look.page.locator("#variables .chosen").last.click()
+    options = look.page.locator("#variables").get_by_role("option")
+    assert await options.all_inner_texts() == [f"{known}: {question(known).purpose}" for known in names()]
+    await options.nth(names().index(name)).click()
+    await look.page.locator(f"h2:text-is('{name}: {question(name).purpose}')").wait_for()
+    await look.wait_until_loaded()
 
 
 _HIDDEN = "(note) => note.scrollHeight - note.clientHeight"

@@ -34,6 +34,7 @@ _VALUES = {
     "measure": ["bar 2"],
     "channel": [CHANNEL],
     "compare": ["600"],
+    "question": ["change_points"],
 }
 _BLOCKS = 40_000  # of 8 KiB that one query may touch on this plant: 90 channels, 75 minutes
 _NEVER_WHOLE = re.compile(r"samples_raw|samples_packed|rollup_1m|_hyper_1_")  # read by key and time, never through

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from core.errors import DatabaseError, QueryError
-from dashboards.viewer.frames import MAX_BYTES, wide
+from dashboards.viewer.frames import MAX_BYTES, frame, wide
 from dashboards.viewer.reader import ReaderPool
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading
@@ -32,6 +32,11 @@ async def test_result_has_a_limit_in_bytes(reader: ReaderPool) -> None:
     )
     with pytest.raises(QueryError, match="2,000 curves of 2,000 points: choose fewer channels"):
         wide(await reader.query(curves, []))
+
+
+def test_list_is_shown_as_its_values() -> None:
+    answer = frame(["channels", "shares"], ["text", "text"], [(["a", "b"], [2 / 3, 1.0]), ([], None)])
+    assert answer.columns == [["a, b", ""], ["0.666667, 1", None]]
 
 
 async def test_query_that_meets_the_removal_of_a_chunk_is_repeated(

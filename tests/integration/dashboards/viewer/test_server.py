@@ -149,6 +149,26 @@ async def test_variable_value_is_never_sql(page: str, session: aiohttp.ClientSes
         assert (await response.json())["A"]["columns"][0]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "error"),
+    [
+        (["departure; DROP TABLE answer"], "unknown question 'departure; DROP TABLE answer'; known: aggregates, "),
+        (["departure", "episodes"], "unknown question 'departure, episodes'; known: aggregates, "),
+        ([], "unknown question ''; known: aggregates, "),
+        (["correlation"], "correlation needs --target: name of the given channel"),
+    ],
+)
+async def test_question_that_cannot_be_asked_is_refused(
+    page: str, session: aiohttp.ClientSession, chosen: list[str], error: str
+) -> None:
+    panel = _panel("plantlog-forensics", "${question:text}")
+    variables = {"installation": [""], "unit": [UNIT], "question": chosen}
+    query = _question(dashboard="plantlog-forensics", panel=panel, variables=variables)
+    async with session.post(f"{page}/api/query", json=query) as response:
+        assert response.status == 400
+        assert (await response.json())["error"].startswith(error)
+
+
 async def test_invalid_number_is_refused_by_the_database(page: str, session: aiohttp.ClientSession) -> None:
     strange = {"unit": [UNIT], "channel": [CHANNEL], "compare": ["600; SELECT 1"]}
     question = _question(panel=_panel("plantlog-channel", "Compared with ${compare:text}"), variables=strange)

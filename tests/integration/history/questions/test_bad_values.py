@@ -111,9 +111,9 @@ async def test_viewer_and_sql_name_the_option_too(recorded: Recording) -> None:
     assert (failed.code, message in failed.err) == (1, True), failed.err
     pool = ReaderPool(recorded.state.root)
     try:
-        panel = PanelQuestion("oscillation", "", timedelta(hours=1), {"step": "0 s"})
+        panel = PanelQuestion("oscillation", ["unit/*"], timedelta(hours=1), {"step": "0 s"})
         with pytest.raises(QueryError) as caught:
-            await pool.ask(panel, ["unit/*"], ChartRange(at(0), at(3600), 100), "FROM answer", [])
+            await pool.ask(panel, ChartRange(at(0), at(3600), 100), "FROM answer", [])
     finally:
         await pool.close()
     assert str(caught.value) == message
