@@ -6,16 +6,20 @@ the amended seal says, so that no other change is signed with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 import asyncpg
+import numpy as np
+from numpy.typing import NDArray
 
 from core.errors import OperationError
 from core.paths import State
-from core.patterns import no_match
+from core.patterns import matches, no_match
+from core.samples import Samples
 from core.timestamps import days_between, hours_between, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
@@ -32,7 +36,7 @@ from schema.queries import load
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Samples to delete: those of channels with since <= time < until."""
+    """Samples to delete: since <= time < until, of channels with a name like one of ``patterns`` at that time."""
 
     patterns: Sequence[str]
     since: datetime
@@ -50,10 +54,30 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedInterval:
+    """A channel and since <= time < until, while it had a name."""
+
+    channel: int
+    name: str
+    now: str  # its present name
+    since: datetime
+    until: datetime
+
+    def mask(self, samples: Samples) -> NDArray[np.bool_]:
+        """Mask of the channel's samples that are in it, (n,)."""
+        return (samples.time >= microseconds(self.since)) & (samples.time < microseconds(self.until))
+
+    def describe(self) -> str:
+        """The channel for people."""
+        return f"{self.name} (channel {self.channel}{'' if self.now == self.name else f', now {self.now}'})"
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """Samples that were deleted, and the amended seals."""
+    """Samples that were deleted, where they are from, and the amended seals."""
 
     samples: int
+    counts: Mapping[NamedInterval, int]
     seals: list[SealResult]
 
 
@@ -70,10 +94,11 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
     """``dsn``: the owner's. ``dry_run``: only count. Raises OperationError, and deletes nothing then."""
     async with connected(dsn, "plantlog delete") as connection:
         scope = await load_scope(connection, await own_scope_number(connection, state))
-        rows = await connection.fetch(load("evidence")["select_matching_channels"], list(deletion.patterns))
-        channels = sorted(scope.select(row["id"] for row in rows))
-        if not channels:
-            raise no_match("--channel", deletion.patterns)
+        rows = await connection.fetch(load("evidence")["select_names"], deletion.since, deletion.until)
+        own = set(scope.select(row["id"] for row in rows))
+        named = [NamedInterval(*row) for row in rows if row["id"] in own and matches(row["name"], deletion.patterns)]
+        if not named:
+            raise no_match("--channel", deletion.patterns, "; names count that channels had at that time")
         async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 raise OperationError("another session seals: try again")
@@ -82,46 +107,65 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
                 for day in deletion.days():  # what came until now is no part of the deletion
                     await sealing.amend(chain, day)
             await connection.execute(load("evidence")["lock_packing"])
-            return await _delete(connection, state, deletion, channels, dry_run)
+            return await _delete(connection, state, deletion, named, dry_run)
 
 
 async def _delete(
-    connection: asyncpg.Connection[Any], state: State, deletion: Deletion, channels: list[int], dry_run: bool
+    connection: asyncpg.Connection[Any],
+    state: State,
+    deletion: Deletion,
+    named: Sequence[NamedInterval],
+    dry_run: bool,
 ) -> DeletionResult:
     scope = await load_scope(connection, await own_scope_number(connection, state))
     done: list[SealResult] = []
     async with connection.transaction(isolation="repeatable_read"):
         started = await connection.fetchval(load("evidence")["select_clock"])
-        total, days = 0, list[_Day]()
+        counts, days = Counter[NamedInterval](), list[_Day]()
         for day in deletion.days():
-            n, of_day = await _planned(connection, day, scope.chain, deletion, channels)
-            total += n
+            of_day = await _planned(connection, day, scope.chain, deletion, named, counts)
             days += [of_day] if of_day is not None else []
-        if dry_run or not total:
-            return DeletionResult(total, [])
-        arguments = channels, deletion.since, deletion.until, f"{deletion.why} (by {deletion.by})"
-        deleted = await connection.fetchval(load("evidence")["delete_samples"], *arguments)
+        if dry_run or not counts:
+            return DeletionResult(counts.total(), counts, [])
+        by_interval: dict[tuple[datetime, datetime], list[int]] = {}
+        for one in counts:
+            by_interval.setdefault((one.since, one.until), []).append(one.channel)
+        deleted, why = 0, f"{deletion.why} (by {deletion.by})"
+        for (since, until), channels in by_interval.items():
+            deleted += await connection.fetchval(load("evidence")["delete_samples"], channels, since, until, why)
         for deleted_day in days:
             done += await _amended(connection, state, deleted_day, deletion, started)
     for seal in done:
         ChainHead(seal.seal.serial, seal.seal.hash()).save(state)
-    return DeletionResult(deleted, done)
+    return DeletionResult(deleted, counts, done)
 
 
 async def _planned(
-    connection: asyncpg.Connection[Any], day: date, chain: int, deletion: Deletion, channels: list[int]
-) -> tuple[int, _Day | None]:
-    """Samples of a day that go; and if it is sealed, the hours that are to be amended. Raises OperationError."""
+    connection: asyncpg.Connection[Any],
+    day: date,
+    chain: int,
+    deletion: Deletion,
+    named: Sequence[NamedInterval],
+    counts: Counter[NamedInterval],
+) -> _Day | None:
+    """Count the samples of a day that go. If it is sealed: the hours that are to be amended. Raises OperationError."""
     samples, seals = DaySamples(connection, day), await seals_of_day(connection, chain, day)
     sealed = await sealed_day(connection, day, seals) if seals else None
     if sealed is not None and not (sealed.is_whole and await samples.complete(chain)):
         why = "its seal was altered" if not sealed.is_whole else "retention dropped samples of it, which are archived"
         raise OperationError(f"{day}: {why}: nothing was deleted")
     sealed_hours = sealed.hours() if sealed is not None else {}
-    total, after = 0, dict[int, ByHour]()
-    for number, stored in (await samples.read(channels, deletion.hours(day))).items():
-        deleted = (stored.time >= microseconds(deletion.since)) & (stored.time < microseconds(deletion.until))
-        total += int(deleted.sum())
+    after = dict[int, ByHour]()
+    by_channel: dict[int, list[NamedInterval]] = {}
+    for one in named:
+        by_channel.setdefault(one.channel, []).append(one)
+    async for number, stored in samples.stream(sorted(by_channel), deletion.hours(day)):
+        deleted = np.zeros(len(stored), np.bool_)
+        for one in by_channel[number]:
+            of_name = one.mask(stored)
+            if of_name.any():
+                counts[one] += int(of_name.sum())
+            deleted |= of_name
         now, remaining = hour_digests(stored, day), hour_digests(stored.part(~deleted), day)
         sealed_digests = sealed_hours[number].by_hour() if number in sealed_hours else {}
         for hour in now:
@@ -133,7 +177,7 @@ async def _planned(
                     f"see `plantlog evidence verify {day}`"
                 )
             after.setdefault(number, {})[hour] = remaining.get(hour, NOTHING)
-    return total, _Day(samples, sealed, after) if sealed is not None and after else None
+    return _Day(samples, sealed, after) if sealed is not None and after else None
 
 
 async def _amended(
@@ -142,8 +186,8 @@ async def _amended(
     """The amended seal of a day, once the remaining samples are as expected."""
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
-    samples_left = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
-    remaining = {number: hour_digests(samples, day) for number, samples in samples_left.items()}
+    stream = deleted_day.samples.stream(sorted(deleted_day.after), deletion.hours(day))
+    remaining = {number: hour_digests(samples, day) async for number, samples in stream}
     changed, listed = dict[int, HourDigests](), []
     for number, hours in deleted_day.after.items():
         hours_before = before[number].by_hour()

@@ -279,6 +279,8 @@ def delete(
     if not why.strip():
         raise OperationError("--why: found nothing; legal: the reason")
     result = _run(run(state.dsn("owner"), state, Deletion(channel, first, last, why, account(state)), not yes))
+    for named, n in result.counts.items():
+        typer.echo(f"{count(n, 'sample')} of {named.describe()}")
     done = "deleted" if yes else "to be deleted; --yes deletes them"
     typer.echo(f"{count(result.samples, 'sample')} {done}")
     for item in result.seals:

@@ -361,3 +361,17 @@ FROM plant.channel_version AS v
 WHERE EXISTS (SELECT FROM unnest($1::text[]) AS p (pattern)
               WHERE v.name
                     LIKE replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));
+
+-- name: select_names
+-- The names that channels had from $1 to $2, with the present one, and since and until when in that interval.
+SELECT n.channel_id AS id, n.name, c.name AS now, lower(s.span) AS since, upper(s.span) AS until
+FROM (
+    SELECT v.channel_id, v.name,
+           range_agg(tstzrange(greatest(v.valid_from, $1::timestamptz), least(v.valid_to, $2::timestamptz))) AS spans
+    FROM plant.channel_version AS v
+    WHERE v.valid_from < $2::timestamptz AND v.valid_to > $1::timestamptz
+    GROUP BY v.channel_id, v.name
+) AS n
+JOIN plant.channel AS c ON c.id = n.channel_id
+CROSS JOIN LATERAL unnest(n.spans) AS s (span)
+ORDER BY n.channel_id, s.span;

@@ -154,3 +154,14 @@ async def test_invalid_evidence_commands_say_why(plant: SealedPlant, words: tupl
     assert done.code == 1
     assert done.err.startswith("plantlog: "), done.err
     assert message in done.err
+
+
+async def test_delete_counts_by_channel_first(plant: SealedPlant) -> None:
+    await plant.seal()
+    span = ("--from", begin(DAY, 5).isoformat(), "--to", (begin(DAY, 5) + timedelta(seconds=5)).isoformat())
+    words = ("evidence", "delete", "--channel", "unit/*", *span, "--why", "a test")
+    counts = [f"5 samples of {name} (channel {plant.ids[name]})" for name in ("unit/pressure", "unit/flow")]
+    counted = await run(plant, *words)
+    assert counted.out.splitlines() == [*counts, "10 samples to be deleted; --yes deletes them"], counted.err
+    deleted = await run(plant, *words, "--yes")
+    assert deleted.out.splitlines() == [*counts, "10 samples deleted", "2026-03-09 revision 1, serial 4"], deleted.err

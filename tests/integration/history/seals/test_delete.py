@@ -99,3 +99,30 @@ async def test_sql_deletes_no_sealed_samples(plant: SealedPlant) -> None:
     with pytest.raises(asyncpg.PostgresError, match="are sealed"):
         await plant.owner.execute(query, begin(DAY, 23), begin(DAY, 24))
     assert await plant.owner.fetchval(query, begin(DAY, 72), begin(DAY, 73)) == 0
+
+
+async def test_names_are_those_at_the_time_of_the_samples(plant: SealedPlant) -> None:
+    """A name that two channels had, as after `plantlog config rename --exchange`, deletes of each what was so named."""
+    flow, pressure, moment = plant.ids["unit/flow"], plant.ids["unit/pressure"], begin(DAY, 6)
+    async with plant.owner.transaction():
+        for number, name in ((flow, "-"), (pressure, "unit/flow"), (flow, "unit/pressure")):
+            await plant.owner.execute("UPDATE plant.channel SET name = $2 WHERE id = $1", number, name)
+    await plant.owner.execute(
+        "UPDATE plant.channel_version SET valid_from = CASE WHEN isfinite(valid_from) THEN $1 ELSE valid_from END,"
+        " valid_to = CASE WHEN isfinite(valid_to) THEN $1 ELSE valid_to END WHERE name <> '-'",
+        moment,
+    )
+    await plant.owner.execute("DELETE FROM plant.channel_version WHERE name = '-'")
+    await plant.seal()
+    span = begin(DAY, 5) + timedelta(seconds=90), begin(DAY, 6) + timedelta(seconds=60)
+    counts = {f"unit/flow (channel {flow}, now unit/pressure)": 30, f"unit/flow (channel {pressure})": 60}
+    for dry_run in (True, False):
+        result = await deleted(plant, *span, dry_run)
+        assert {named.describe(): n for named, n in result.counts.items()} == counts
+        assert result.samples == 90
+    query = "SELECT channel_id, count(*)::int FROM plant.samples_raw WHERE time < $1 GROUP BY channel_id"
+    rows = await plant.owner.fetch(query, begin(DAY, 24))
+    assert {row["channel_id"]: row["count"] for row in rows} == {flow: 240 - 30, pressure: 240 - 60}
+    assert (await plant.verify()).ok
+    with pytest.raises(OperationError, match="--channel: no channel matches -"):
+        await deleted(plant, *span, channel="-")
