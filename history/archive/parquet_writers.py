@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.samples import Samples
-from history.standalone import schema_of
+from history.standalone import METADATA, schema_of
 
 SAMPLES, EVENTS, GAPS = (schema_of(table) for table in ("samples", "events", "gaps"))
+INTERVAL_METADATA = b"plantlog.export"  # key of what an exported interval is, in the metadata of its files
+EXPORT_METADATA = frozenset((METADATA, INTERVAL_METADATA))  # an export has one of these keys
 _GROUP = 262_144  # rows: a channel is found without reading its neighbours
 _DICTIONARY = ["channel_id", "channel", "unit", "status"]
 _TIME_ENCODING = "DELTA_BINARY_PACKED"

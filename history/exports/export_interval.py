@@ -23,7 +23,7 @@ from core.paths import State
 from core.patterns import no_match
 from core.timestamps import HOUR_US, begin, days_between, hours_between, microseconds
 from history.archive.archived_days import ArchivedDays
-from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile
+from history.archive.parquet_writers import EVENTS, GAPS, INTERVAL_METADATA, RowFile, SampleFile
 from history.exports.export import new_files
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
@@ -43,7 +43,6 @@ from history.standalone import (
 )
 from schema.queries import load
 
-METADATA = b"plantlog.export"  # key of what the file is, in its metadata
 _HOUR = timedelta(hours=1)
 
 
@@ -170,7 +169,7 @@ class _Writer:
             gap_rows = await self._gaps()
             gaps.write(gap_rows)
             span = {"from": self.interval.since.isoformat(), "until": self.interval.until.isoformat()}
-            metadata = {METADATA: json.dumps({**span, "days": [asdict(day) for day in days]}).encode()}
+            metadata = {INTERVAL_METADATA: json.dumps({**span, "days": [asdict(day) for day in days]}).encode()}
             for part in (samples, events, gaps):
                 part.close(metadata)
         counts = [n_samples, n_events, len(gap_rows)]

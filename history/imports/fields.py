@@ -19,6 +19,8 @@ Decimal: TypeAlias = Literal[".", ","]
 StatusCodes: TypeAlias = Literal["opcua", "opcda"]
 
 _DA_QUALITY = {0b11: 0, 0b01: UNCERTAIN, 0b00: BAD}  # OPC DA: bits 6 and 7
+_DA_NOT_BAD = range(0x40, 0x100)  # qualities without bits of the vendor
+_UA_INFO = range(0x400, 0x800)  # Good in OPC UA, with bits of a data value such as Overflow
 _BAD_NO_COMMUNICATION, _BAD_TIME_OUT, _BAD_NO_DATA = 0x80310000, 0x800A0000, 0x809B0000
 # System digital states of PI, which stand in place of a number
 _PI_STATES = {
@@ -102,13 +104,14 @@ def detect_decimal(texts: Sequence[str]) -> Decimal:
 
 def detect_codes(texts: Sequence[str]) -> StatusCodes:
     """Detect the meaning of numbers in a column of statuses. Raises BadField if 0 may be good as well as bad."""
-    numbers = {int(text) for text in texts if text.isdigit()}
-    if numbers == {0}:
-        index = next(i for i, text in enumerate(texts) if text.isdigit())
-        raise BadField(
-            index, texts[index], "other codes beside 0, which is Good in OPC UA and Bad in OPC DA: say --status-codes"
-        )
-    return "opcda" if numbers and max(numbers) < 0x10000 else "opcua"
+    numbers = [int(text) for text in texts if text.isdigit()]
+    if not numbers or max(numbers) >= 0x10000:
+        return "opcua"
+    if any(number in _DA_NOT_BAD for number in numbers):
+        return "opcda"
+    index = next(i for i, text in enumerate(texts) if text.isdigit())
+    legal = "codes that show whether 0 is Good, as in OPC UA, or Bad, as in OPC DA: say --status-codes"
+    raise BadField(index, texts[index], legal)
 
 
 def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
@@ -128,12 +131,12 @@ def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
 def _status(text: str, codes: StatusCodes) -> int | None:
     if not text.strip():
         return 0
-    if codes == "opcua" or text.strip().lower() in WORDS:
-        return status_of(text)
     try:
         number = int(text, 0)
     except ValueError:
-        return None
+        return status_of(text) if codes == "opcua" or text.strip().lower() in WORDS else None
+    if codes == "opcua":
+        return number if number in _UA_INFO else status_of(text)
     return _DA_QUALITY.get(number >> 6 & 0b11, UNCERTAIN) if 0 <= number < 0x10000 else None
 
 

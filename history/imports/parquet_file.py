@@ -18,10 +18,12 @@ from core.errors import OperationError
 from core.files import file_errors
 from core.samples import Samples
 from core.status_codes import BAD
+from history.archive.parquet_writers import EXPORT_METADATA
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
 from history.imports.fields import (
     BadField,
     LineOrder,
+    StatusCodes,
     bad_input,
     detect_codes,
     parse_statuses,
@@ -30,7 +32,6 @@ from history.imports.fields import (
 )
 from history.imports.portion import ImportPortion, WideColumn, wide_portion
 from history.imports.times import TimeFormat, detect
-from history.standalone import METADATA
 
 _CELLS = 500_000  # read at a time
 _MAGIC = b"PAR1"  # Parquet format, "File format": what a file begins and ends with
@@ -47,7 +48,8 @@ def is_parquet(file: Path, legal: str = "a file: CSV, Parquet, or line protocol"
 class ParquetFile:
     """A long or wide table, as of CSV; a line is a row. Raises OperationError.
 
-    Exports of plantlog are long: the columns ``channel_id`` and ``unit`` are left out, and values may be NaN.
+    Exports of plantlog are long: the columns ``channel_id`` and ``unit`` are left out, values may be NaN, and statuses
+    are as they were stored.
     """
 
     def __init__(self, file: Path, options: Options, cells: int = _CELLS) -> None:
@@ -59,7 +61,7 @@ class ParquetFile:
             table = pq.ParquetFile(file)
         schema, metadata = table.schema_arrow, table.metadata
         self._rows: int = metadata.num_rows
-        self._is_export = METADATA in (metadata.metadata or {})
+        self._is_export = not EXPORT_METADATA.isdisjoint(metadata.metadata or {})
         usual: dict[str, Role] = {"channel_id": "ignore", "unit": "ignore"} if self._is_export else {}
         self._header: list[str] = schema.names
         roles = column_roles(file, self._header, {**usual, **options.columns})
@@ -80,8 +82,8 @@ class ParquetFile:
         numbers = np.arange(1, first.num_rows + 1)
         with self._field(numbers, self._time_at):
             self._times = self._format(schema.field(self._time_at).type, first)
-        self._codes = options.codes or "opcua"
-        if self._status_at is not None and options.codes is None:
+        self._codes: StatusCodes = "opcua" if self._is_export or options.codes is None else options.codes
+        if self._status_at is not None and options.codes is None and not self._is_export:
             with self._field(numbers, self._status_at):
                 self._codes = detect_codes(_texts(first[self._header[self._status_at]]))
 
@@ -185,6 +187,9 @@ class ParquetFile:
 
     def _statuses(self, column: Any) -> UInt32s:
         """StatusCodes; no status is Good."""
+        if self._is_export and pa.types.is_uint32(column.type):
+            exported: UInt32s = column.fill_null(0).to_numpy(zero_copy_only=False)
+            return exported
         coded = column.cast(pa.string()).fill_null("").dictionary_encode()
         texts, numbers = coded.dictionary.to_pylist(), coded.indices.to_numpy()
         try:

@@ -250,6 +250,8 @@ def test_time_in_the_ways_of_other_systems(text: str, expected: str) -> None:
         ("", "opcua", 0),
         ("0", "opcua", 0),
         ("2147483648", "opcua", 0x80000000),
+        ("1152", "opcua", 0x480),
+        ("0x480", "opcua", 0x480),
         ("192", "opcda", 0),
         ("64", "opcda", 0x40000000),
         ("0", "opcda", 0x80000000),

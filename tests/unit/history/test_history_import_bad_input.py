@@ -144,7 +144,12 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "good or bad": (
         "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,0\n",
         {},
-        ":2: quality: found '0'; legal: other codes beside 0, which is Good in OPC UA and Bad in OPC DA",
+        ":2: quality: found '0'; legal: codes that show whether 0 is Good, as in OPC UA, or Bad, as in OPC DA",
+    ),
+    "good or bad beside bits of a StatusCode": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,1024\na,2026-03-10 10:00:01Z,1,0\n",
+        {},
+        ":2: quality: found '1024'; legal: codes that show whether 0 is Good",
     ),
     "status": (
         "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,perhaps\n",

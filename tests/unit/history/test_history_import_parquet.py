@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
+from core.samples import Samples
 from core.timestamps import utc
+from history.archive.parquet_writers import EXPORT_METADATA, SampleFile
 from history.imports.check import check
 from history.imports.csv_layout import Options
 from history.imports.fields import channel_name
@@ -97,6 +99,22 @@ def test_bad_sample_may_have_no_value(tmp_path: Path) -> None:
     long = {"tag": ["a", "a"], "time": pa.array([T, T + 1], pa.timestamp("us", "UTC")), "value": [None, 1.0]}
     pq.write_table(pa.table({**long, "quality": ["Bad", None]}), file)
     assert read(ParquetFile(file, Options())) == [("a", T, 0.0, 0x80000000), ("a", T + 1, 1.0, 0)]
+
+
+@pytest.mark.parametrize("key", sorted(EXPORT_METADATA))
+@pytest.mark.parametrize("statuses", [(0, 0), (0, 0x480), (0x480, 0x80000000)])
+def test_export_is_read_back_whatever_its_statuses_are(key: bytes, statuses: tuple[int, int], tmp_path: Path) -> None:
+    """A sealed day, or an interval."""
+    file = tmp_path / "export.parquet"
+    samples = Samples(
+        np.ones(2, np.int32), np.array([T, T + 1]), np.array([np.nan, 1.0]), np.array(statuses, np.uint32)
+    )
+    export = SampleFile(file, "byte_stream_split")
+    export.write(samples, "mill/a", "bar")
+    export.close({key: b"{}"})
+    assert bits(read(ParquetFile(file, Options()))) == bits(
+        [("mill/a", T, np.nan, statuses[0]), ("mill/a", T + 1, 1.0, statuses[1])]
+    )
 
 
 _GOOD: dict[str, Any] = {"tag": ["a", "b"], "time": pa.array([T, T], pa.timestamp("us", "UTC")), "value": [1.0, 2.0]}

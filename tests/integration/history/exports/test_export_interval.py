@@ -13,7 +13,8 @@ import pytest
 
 from core.errors import OperationError
 from core.timestamps import begin
-from history.exports.export_interval import METADATA, ExportInterval, IntervalResult, export_interval
+from history.archive.parquet_writers import INTERVAL_METADATA
+from history.exports.export_interval import ExportInterval, IntervalResult, export_interval
 from history.standalone import UnverifiableError, schema_of, verify_file
 from tests.integration.history.sealed_plant import BEFORE, DAY, SealedPlant
 
@@ -44,7 +45,7 @@ async def test_interval_of_sealed_and_unsealed_days(plant: SealedPlant, tmp_path
         int(one.timestamp() * 1e6) for one in (interval.since, interval.until - timedelta(seconds=1))
     )
     assert set(table["channel"].to_pylist()) == {"unit/flow", "unit/pressure"}
-    metadata = json.loads(pq.ParquetFile(path).metadata.metadata[METADATA])
+    metadata = json.loads(pq.ParquetFile(path).metadata.metadata[INTERVAL_METADATA])
     assert [(day["day"], day["revision"]) for day in metadata["days"]] == [
         ("2026-03-09", 0), ("2026-03-10", 0), ("2026-03-11", None),
     ]  # fmt: skip
