@@ -54,6 +54,27 @@ class ChannelNames:
                 raise bad_input(self.file, line, "name", old, "a name that the imported files have")
 
 
+class ChannelIndices(dict[str, int]):
+    """Text in a file → index of its channel in ``names``, which grows. Raises BadField, also for two texts of one
+    channel."""
+
+    def __init__(self, names: list[str], channel_names: ChannelNames) -> None:
+        super().__init__()
+        self._names = names
+        self._channel_names = channel_names
+        self._known: dict[str, tuple[int, str]] = {}  # name of a channel → its index, text in the file
+
+    def __missing__(self, text: str) -> int:
+        name = self._channel_names.of(text)
+        index, first = self._known.setdefault(name, (len(self._names), text.strip()))
+        if first != text.strip():
+            raise BadField(0, text, f"another name than {first!r}, of which the channel is {name}, too: see --rename")
+        if index == len(self._names):
+            self._names.append(name)
+        self[text] = index
+        return index
+
+
 def load_names(prefix: str, file: Path | None) -> ChannelNames:
     """Names by a prefix and a CSV file of new names. Raises OperationError."""
     if prefix:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.samples import Samples
 from core.status_codes import BAD
-from history.imports.channel_names import ChannelNames
+from history.imports.channel_names import ChannelIndices
 from history.imports.csv_layout import CsvLayout, undecodable
 from history.imports.fields import (
     EXACT,
@@ -44,7 +44,7 @@ class CsvFile:
         self.rounded: set[int] = set()
         self._layout = layout
         self._characters = characters
-        self._ids = _Ids(self.names, layout.names)
+        self._indices = ChannelIndices(self.names, layout.names)
         self._order = LineOrder()
         self._wide = {index: number for number, index in enumerate(layout.wide)}
 
@@ -63,7 +63,7 @@ class CsvFile:
                     text.readline()
                 while block := text.read(self._characters):
                     block += text.readline()
-                    portion = usual_portion(block, layout, self._ids, self._wide, before, raw.tell())
+                    portion = usual_portion(block, layout, self._indices, self._wide, before, raw.tell())
                     if portion is not None:
                         yield portion
                         before += block.count("\n")
@@ -153,7 +153,7 @@ class CsvFile:
         try:
             names = columns[column]
             try:
-                channel = np.fromiter(map(self._ids.__getitem__, names), np.int32, n)
+                channel = np.fromiter(map(self._indices.__getitem__, names), np.int32, n)
             except BadField as bad:
                 raise BadField(names.index(bad.found), bad.found, bad.legal) from None
             status = np.zeros(n, np.uint32)
@@ -190,24 +190,6 @@ class CsvFile:
 
     def _fail(self, bad: BadField, line: int, column: int) -> NoReturn:
         raise bad_input(self.file, int(line), self._layout.header[column], bad.found, bad.legal) from None
-
-
-class _Ids(dict[str, int]):
-    """Text → index in ``names``, which grows."""
-
-    def __init__(self, names: list[str], channel_names: ChannelNames) -> None:
-        super().__init__()
-        self._names = names
-        self._channel_names = channel_names
-        self._indices: dict[str, int] = {}
-
-    def __missing__(self, text: str) -> int:
-        name = self._channel_names.of(text)
-        if name not in self._indices:
-            self._indices[name] = len(self._names)
-            self._names.append(name)
-        self[text] = self._indices[name]
-        return self[text]
 
 
 def usual_portion(

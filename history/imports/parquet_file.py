@@ -19,6 +19,7 @@ from core.files import file_errors
 from core.samples import Samples
 from core.status_codes import BAD
 from history.archive.parquet_writers import EXPORT_METADATA
+from history.imports.channel_names import ChannelIndices
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
 from history.imports.fields import (
     BadField,
@@ -73,7 +74,7 @@ class ParquetFile:
         self.names += wide.values()
         self._used = [name for index, name in enumerate(self._header) if roles.get(index) != "ignore"]
         self._batch = max(1, cells // len(self._used))
-        self._indices: dict[str, int] = {}  # name of a channel → its index in ``names``
+        self._indices = ChannelIndices(self.names, options.names)
         self._order = LineOrder()
         self._is_timestamp = pa.types.is_timestamp(schema.field(self._time_at).type)
         first = next(self._batches(), None)
@@ -170,18 +171,11 @@ class ParquetFile:
         texts = coded.dictionary.cast(pa.string()).to_pylist()
         numbers = coded.indices.to_numpy()
         indices = np.zeros(len(texts), np.int32)
-        for number, text in enumerate(texts):
+        for number in np.unique(numbers).tolist():  # a dictionary may have more than occurs
             try:
-                name = self._options.names.of(text)
+                indices[number] = self._indices[texts[number]]
             except BadField as bad:
-                used = np.flatnonzero(numbers == number)
-                if not len(used):  # a dictionary may have more than occurs
-                    continue
-                raise BadField(int(used[0]), bad.found, bad.legal) from None
-            if name not in self._indices:
-                self._indices[name] = len(self.names)
-                self.names.append(name)
-            indices[number] = self._indices[name]
+                raise BadField(int(np.argmax(numbers == number)), bad.found, bad.legal) from None
         channel: Int32s = indices[numbers]
         return channel
 

@@ -157,6 +157,16 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         ":2: quality: found 'perhaps'; legal: Good, Uncertain, Bad, or an OPC UA StatusCode",
     ),
     "no name": ("tag,time,value\n/,2026-03-10 10:00:00Z,1\n", {}, ":2: tag: found '/'; legal: the name of a channel"),
+    "two names of a channel": (
+        "tag,time,value\nMill/T,2026-03-10 10:00:00Z,1\n/Mill//T,2026-03-10 10:00:01Z,1\n",
+        {},
+        ":3: tag: found '/Mill//T'; legal: another name than 'Mill/T', of which the channel is Mill/T, too",
+    ),
+    "two names of a channel in quotes": (
+        'tag,time,value\nTI 1,2026-03-10 10:00:00Z,1\n"TI%201",2026-03-10 10:00:01Z,1\n',
+        {},
+        ":3: tag: found 'TI%201'; legal: another name than 'TI 1', of which the channel is TI%201, too",
+    ),
     "no samples": ("time,a\n2026-03-10 10:00:00Z,\n", {}, " has no samples"),
     "empty": ("", {}, " is empty"),
     "only a header": ("tag,time,value\n", {}, ":2: line: found 'the end of the file'; legal: a line with a sample"),

@@ -121,6 +121,7 @@ _GOOD: dict[str, Any] = {"tag": ["a", "b"], "time": pa.array([T, T], pa.timestam
 _BAD: dict[str, tuple[dict[str, Any], str]] = {
     "null channel": ({"tag": ["a", None]}, ":2: tag: found 'null'; legal: the name of a channel"),
     "empty channel": ({"tag": ["a", " "]}, ":2: tag: found ' '; legal: the name of a channel, of 1 to"),
+    "two names of a channel": ({"tag": ["a/b", "a\\b"]}, ":2: tag: found 'a\\\\b'; legal: another name than 'a/b'"),
     "null time": (
         {"time": pa.array([T, None], pa.timestamp("us", "UTC"))},
         ":2: time: found 'null'; legal: a time",
