@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -96,6 +97,20 @@ async def add_channels(
     """Channels with these ids, named by them; with ``discrete`` even ones are of that kind, all others analog."""
     kinds = ("discrete" if discrete else "analog", "analog")
     await owner.executemany(_CHANNEL, [(i, name.format(i), source, kinds[i % 2]) for i in ids])
+
+
+async def rename_channels(owner: asyncpg.Connection, since: datetime, names: Mapping[int, str]) -> None:
+    """Give channels that never changed other names, also those of each other, as if it was done at a time."""
+    ids = list(names)
+    await owner.execute("UPDATE plant.channel SET name = 'renamed ' || id WHERE id = ANY ($1)", ids)
+    await owner.execute("DELETE FROM plant.channel_version WHERE name LIKE 'renamed %'")
+    await owner.executemany("UPDATE plant.channel SET name = $2 WHERE id = $1", list(names.items()))
+    await owner.execute(
+        "UPDATE plant.channel_version SET valid_from = CASE version WHEN 0 THEN valid_from ELSE $2 END,"
+        " valid_to = CASE version WHEN 0 THEN $2 ELSE valid_to END WHERE channel_id = ANY ($1)",
+        ids,
+        since,
+    )
 
 
 async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:

@@ -147,8 +147,7 @@ class _Import:
         names = checked.reader.names
         queries = load("history_import")
         installation = installation_of(self.state.root)
-        rows = await connection.fetch(queries["select_channels"], list(names))
-        rows_by_name = {row["name"]: row for row in rows}
+        rows_by_name = await _rows_by_name(connection, checked)
         limits: list[int] = []  # since when the samples of each channel are kept
         kept = {row["class"]: row["since"] for row in await connection.fetch(queries["select_kept"])}
         default = await connection.fetchval(queries["select_default_class"], installation)
@@ -270,6 +269,37 @@ class _Import:
             ),
         }
         return Event("import", now_us(), text=f"{self.who}: {checked.file.name}: {outcome}", detail=detail)
+
+
+async def _rows_by_name(connection: asyncpg.Connection[Any], checked: Checked) -> dict[str, asyncpg.Record]:
+    """The channels that had the names of a file at the times of their samples, or have or had them else.
+
+    Raises OperationError for a name of several channels, and for two names of one with samples of one time.
+    """
+    names = checked.reader.names
+    filled = [index for index, n in enumerate(checked.counts.tolist()) if n]
+    spans = {names[index]: (int(checked.first[index]), int(checked.last[index])) for index in filled}
+    lines = {names[index]: int(checked.first_line[index]) for index in filled}
+    times = [[timestamp(span[end]) for span in spans.values()] for end in (0, 1)]
+    rows_by_name: dict[str, asyncpg.Record] = {}
+    for row in await connection.fetch(load("history_import")["select_channels"], list(spans), *times):
+        name = row["name"]
+        if row["then"] and row["id"] != rows_by_name.setdefault(name, row)["id"]:
+            until = iso(microseconds(row["until"]))
+            legal = (
+                f"samples of one channel: until {until}, it was the name of what is {row['now']} now. Import earlier "
+                "and later samples as two files"
+            )
+            raise bad_input(checked.file, lines[name], "channel", name, legal)
+        rows_by_name.setdefault(name, row)
+    by_channel: dict[int, list[str]] = {}
+    for name, row in rows_by_name.items():
+        for other in by_channel.setdefault(row["id"], []):
+            if spans[name][0] <= spans[other][1] and spans[other][0] <= spans[name][1]:
+                legal = f"another name than {other}, which is a name of the same channel: see --rename"
+                raise bad_input(checked.file, lines[name], "channel", name, legal)
+        by_channel[row["id"]].append(name)
+    return rows_by_name
 
 
 def _missing(checked: Checked, targets: _Targets) -> list[str]:

@@ -1,16 +1,24 @@
 -- `plantlog source import-history`, as the owner.
 
 -- name: select_channels
--- The channels that have the names $1 text[], or had them last before they were renamed, and since when their samples
--- are kept: retention drops older ones.
-SELECT DISTINCT ON (v.name) v.name, c.id, c.name AS now, c.kind, c.source_id, s.name AS source, s.installation_id,
-       k.class
-FROM plant.channel_version AS v
+-- The channels that have or had the names $1 text[], and the class of retention that says how long their samples are
+-- kept. First those of each name that had it (then) at some time from $2 to $3 timestamptz[], the last one first; then
+-- the one that has it, and those that had it last. One channel at a time has a name: a version that is valid from
+-- -infinity, as its channel was new, does not have it at times when another one had it.
+SELECT n.name, c.id, c.name AS now, c.kind, c.source_id, s.name AS source, s.installation_id, k.class, v.until,
+       coalesce(v.since <= n.last AND v.until > n.first, false) AS "then"
+FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS n (name, first, last)
+JOIN (
+    SELECT b.name, b.channel_id, b.valid_to AS until,
+           CASE WHEN b.valid_from IS NOT NULL THEN greatest(b.valid_from, lag(b.valid_to) OVER former) END AS since
+    FROM plant.channel_version AS b
+    WHERE b.name = ANY ($1::text[])
+    WINDOW former AS (PARTITION BY b.name ORDER BY b.valid_to, b.valid_from)
+) AS v ON v.name = n.name
 JOIN plant.channel AS c ON c.id = v.channel_id
 JOIN plant.source AS s ON s.id = c.source_id
 JOIN plant.channel_class AS k ON k.channel_id = c.id
-WHERE v.name = ANY ($1::text[])
-ORDER BY v.name, c.name = v.name DESC, v.valid_to DESC;
+ORDER BY n.name, "then" DESC, c.name = n.name DESC, v.until DESC;
 
 -- name: select_kept
 -- Since when each class of retention keeps samples; NULL: all of them.

@@ -32,7 +32,7 @@ from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 from tests.command import plantlog
 from tests.config_in_force import activate
-from tests.database import Database, add_channels, add_sources, connected
+from tests.database import Database, add_channels, add_sources, connected, rename_channels
 from tests.states import claimed
 from tests.waiting import until
 
@@ -170,6 +170,37 @@ async def test_shows_what_it_will_do_and_stores_each_sample_once(site: Site) -> 
     more = site.file(LONG.replace(",7,", ",8,") + "mill/c2,2026-03-10T12:00:00Z,3,Good\n", "more.csv")
     assert "1 sample stored, 3 already there, 1 refused because" in await site.load(more, "--yes")
     assert await site.stored() == sorted([*STORED, ("mill/c2", at(12), 3.0, 0, "edge")])
+
+
+@pytest.mark.parametrize("case", ["exchanged", "given anew"])
+async def test_samples_go_to_the_channel_that_had_the_name_at_their_time(site: Site, case: str) -> None:
+    """``given anew``: to a channel that was made later."""
+    if case == "exchanged":
+        await add_channels(site.owner, [3], "mill/c{}")
+        await rename_channels(site.owner, at(12), {2: "mill/c3", 3: "mill/c2"})
+    else:
+        await rename_channels(site.owner, at(12), {2: "mill/c3"})
+        await add_channels(site.owner, [3], "mill/c2")
+    header, line = "tag,time,value\n", "mill/c2,2026-03-10T{}:00:00Z,1\n"
+    before, since = site.file(header + line.format(11), "before.csv"), site.file(header + line.format(12), "since.csv")
+    assert "adds to 1 channel of source edge: mill/c2 (now mill/c3)" in await site.load(before, "--yes")
+    assert "adds to 1 channel of source edge: mill/c2\n" in await site.load(since, "--yes")
+    assert [row[:2] for row in await site.stored()] == [("mill/c2", at(12)), ("mill/c3", at(11))]
+    both = site.file(header + line.format(11) + line.format(12), "both.csv")
+    legal = "samples of one channel: until 2026-03-10T12:00:00+00:00, it was the name of what is mill/c3 now"
+    assert f"both.csv:2: channel: found 'mill/c2'; legal: {legal}" in await site.load(both, "--yes", code=1)
+
+
+async def test_former_and_present_name_with_samples_of_one_time_are_refused(site: Site) -> None:
+    await rename_channels(site.owner, at(12), {2: "mill/c3"})
+    lines = ["mill/c2,2026-03-10T11:00:00Z,1", "mill/c3,2026-03-10T11:00:00Z,2", "mill/c3,2026-03-10T12:00:00Z,3"]
+    header = "tag,time,value\n"
+    twice = site.file(header + "\n".join(lines) + "\n", "twice.csv")
+    legal = "another name than mill/c2, which is a name of the same channel"
+    assert f"twice.csv:3: channel: found 'mill/c3'; legal: {legal}" in await site.load(twice, "--yes", code=1)
+    once = site.file(header + f"{lines[0]}\n{lines[2]}\n", "once.csv")
+    assert "2 samples stored" in await site.load(once, "--yes")
+    assert [row[:3] for row in await site.stored()] == [("mill/c3", at(11), 1.0), ("mill/c3", at(12), 3.0)]
 
 
 async def test_kind_of_new_channels_is_said_or_else_asked_for(site: Site) -> None:

@@ -11,6 +11,7 @@ import pytest
 from core.errors import OperationError
 from core.timestamps import begin
 from history.seals.delete import Deletion, DeletionResult, delete
+from tests.database import rename_channels
 from tests.integration.history.sealed_plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 
@@ -103,16 +104,8 @@ async def test_sql_deletes_no_sealed_samples(plant: SealedPlant) -> None:
 
 async def test_names_are_those_at_the_time_of_the_samples(plant: SealedPlant) -> None:
     """A name that two channels had, as after `plantlog config rename --exchange`, deletes of each what was so named."""
-    flow, pressure, moment = plant.ids["unit/flow"], plant.ids["unit/pressure"], begin(DAY, 6)
-    async with plant.owner.transaction():
-        for number, name in ((flow, "-"), (pressure, "unit/flow"), (flow, "unit/pressure")):
-            await plant.owner.execute("UPDATE plant.channel SET name = $2 WHERE id = $1", number, name)
-    await plant.owner.execute(
-        "UPDATE plant.channel_version SET valid_from = CASE WHEN isfinite(valid_from) THEN $1 ELSE valid_from END,"
-        " valid_to = CASE WHEN isfinite(valid_to) THEN $1 ELSE valid_to END WHERE name <> '-'",
-        moment,
-    )
-    await plant.owner.execute("DELETE FROM plant.channel_version WHERE name = '-'")
+    flow, pressure = plant.ids["unit/flow"], plant.ids["unit/pressure"]
+    await rename_channels(plant.owner, begin(DAY, 6), {flow: "unit/pressure", pressure: "unit/flow"})
     await plant.seal()
     span = begin(DAY, 5) + timedelta(seconds=90), begin(DAY, 6) + timedelta(seconds=60)
     counts = {f"unit/flow (channel {flow}, now unit/pressure)": 30, f"unit/flow (channel {pressure})": 60}
