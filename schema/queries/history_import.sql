@@ -56,11 +56,20 @@ WHERE e.type = 'deleted' AND (e.detail ->> 'from')::timestamptz <= $2::timestamp
   AND (e.detail ->> 'to')::timestamptz >= $1::timestamptz;
 
 -- name: select_packed
--- Packed samples of the channels $1 int[] in the hours of $2 to $3 (times in µs).
-SELECT p.channel_id, (extract(epoch FROM u.time) * 1000000)::int8 AS time, u.value, u.status
-FROM plant.samples_packed AS p
-CROSS JOIN LATERAL plant.unpack(p) AS u
-WHERE p.channel_id = ANY ($1::int[]) AND p.hour >= plant.hour_of($2::timestamptz) AND p.hour <= $3::timestamptz;
+-- Of the channels $1 int[] and hours $2 timestamptz[], all from $3 to $4, those that are packed: their indices from 0,
+-- and the columns of select_samples in evidence.sql.
+SELECT (h.ordinal - 1)::int AS index, packed.*
+FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS h (channel_id, hour, ordinal)
+CROSS JOIN LATERAL (
+    SELECT p.channel_id, p.n, p.start, p.step, p.unit, p.base, p.divisor, p.single, p.status,
+           ARRAY[array_send(p.t0), array_send(p.t1), array_send(p.t2), array_send(p.t3)] AS t,
+           ARRAY[array_send(p.v0), array_send(p.v1), array_send(p.v2), array_send(p.v3)] AS v,
+           array_send(p.float4s) AS float4s, array_send(p.float8s) AS float8s, array_send(p.statuses) AS statuses
+    FROM plant.samples_packed AS p
+    WHERE p.channel_id = h.channel_id AND p.hour = h.hour AND p.hour >= $3 AND p.hour <= $4
+    LIMIT 1
+) AS packed
+ORDER BY h.ordinal;
 
 -- name: select_imports
 -- Imports since $1 with samples of $2 <= time < $3.

@@ -260,6 +260,22 @@ async def test_another_value_than_in_a_packed_hour_is_a_conflict(site: Site) -> 
     assert await site.owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 1
 
 
+async def test_packed_hours_without_samples_of_the_file_are_not_read(site: Site) -> None:
+    """There may be years of them between two samples of a file. One that can't be unpacked stands for them."""
+    lines = [f"mill/c2,{(at(0) + timedelta(hours=i)).isoformat()},{i}\n" for i in range(250)]
+    header = "tag,time,value\n"
+    assert "249 samples stored" in await site.load(site.file(header + "".join(lines[:100] + lines[101:])), "--yes")
+    await compress_before(site.owner, datetime(2026, 3, 22, tzinfo=UTC))
+    await site.owner.execute(
+        "INSERT INTO plant.samples_packed (hour, start, step, base, divisor, channel_id, n, unit, status, single)"
+        " VALUES ($1, $1, 1, 0, 0, 2, 1, 1, 0, false)",
+        at(0) + timedelta(hours=100),
+    )
+    more = lines[:100] + lines[101:249] + [lines[249].replace(",249", ",250"), lines[249].replace(":00:00", ":00:01")]
+    again = site.file(header + "".join(reversed(more)), "again.csv")
+    assert "1 sample stored, 248 already there, 1 refused because" in await site.load(again, "--yes")
+
+
 async def test_line_protocol(site: Site) -> None:
     file = site.file("mill,unit=a c2=1.5,on=true 1773136800000000000\n", "points.lp")
     assert "2 samples stored" in await site.load(file, "--channel", "{measurement}/{field}", "--yes")
