@@ -151,10 +151,12 @@ def channel_name(text: str) -> str:
 
 class LineOrder:
     """The lines of each channel have to be in the order of time: where a time that occurs twice is not behind the one
-    before, it is the second one, and so are those behind it."""
+    before, it is the second one, and so are those behind it. Two equal times may be a repeated line, unless they are
+    the only ones of both hours, as with a sample an hour."""
 
     def __init__(self) -> None:
-        self._previous: dict[int, tuple[int, bool]] = {}  # channel → its last such time, and whether it is the second
+        # Channel → its last such time, whether it is the second one, how many lines, and whether two were equal
+        self._previous: dict[int, tuple[int, bool, int, bool]] = {}
         self._newest: dict[int, int] = {}  # channel → time of its last line
 
     def resolve(self, channel: Int32s, time: Int64s, later: Int64s) -> Int64s:
@@ -167,9 +169,15 @@ class LineOrder:
         time = time.copy()
         for index in np.flatnonzero(later).tolist():
             number, first = int(channel[index]), int(time[index])
-            before, second = self._previous.get(number, (-_NEAR_US, False))
-            second = abs(first - before) < _NEAR_US and (second or first <= before)
-            self._previous[number] = first, second
+            before, second, lines, equal = self._previous.get(number, (-_NEAR_US, False, 0, False))
+            if abs(first - before) >= _NEAR_US:
+                second, lines, equal = False, 0, False
+            elif not second:
+                second, equal = first <= before, first == before
+            if equal and lines > 1:
+                legal = "different times in the hour that occurs twice: a line may be repeated; see --ambiguous"
+                raise BadField(index, "equal times of a channel up to here", legal)
+            self._previous[number] = first, second, lines + 1, equal
             if second:
                 time[index] += later[index]
         order = np.argsort(channel, kind="stable")
