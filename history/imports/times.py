@@ -30,7 +30,7 @@ _CLOCK = (
     r"(?: ?(?P<half>[AaPp][Mm]))?"
 )
 _BASIC_CLOCK = r"(?P<hour>[0-9]{2})(?P<minute>[0-9]{2})(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<half>)?"
-_OFFSET = r"(?: ?(?P<offset>Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?"
+_OFFSET = r"(?: ?(?P<offset>Z|UTC|GMT|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9]))?"
 # A date alone is the begin of the day. Names of months tell the order, and so do years of four digits that are first.
 _FORMS = (
     re.compile(  # 2026-03-10 13:45, 10.03.2026, 10-Mar-26, 10 March 2026
@@ -214,11 +214,18 @@ def _matched(index: int, text: str) -> re.Match[str]:
 def _order(matches: Sequence[re.Match[str]], first: str) -> Order:
     if len(matches[0]["a"]) == 4:
         return "ymd"
-    if matches[0]["between"] == "." or matches[0]["b"].isalpha() or any(int(match["a"]) > 12 for match in matches):
+    if matches[0]["between"] == "." or matches[0]["b"].isalpha():
+        return "dmy"
+    if any(int(match["a"]) > 12 for match in matches) and not all(map(_may_begin_with_year, matches)):
         return "dmy"
     if any(match["b"].isdigit() and int(match["b"]) > 12 for match in matches):
         return "mdy"
-    raise BadField(0, first, "a date whose order is plain; say it: --date-order dmy or mdy")
+    raise BadField(0, first, "a date whose order is plain; say it: --date-order dmy, mdy or ymd")
+
+
+def _may_begin_with_year(match: re.Match[str]) -> bool:
+    a, b, c = match["a"], match["b"], match["c"]
+    return len(a) == len(c) == 2 and b.isdigit() and 1 <= int(b) <= 12 and 1 <= int(c) <= 31
 
 
 def _date(match: re.Match[str], order: Order) -> datetime:
@@ -277,7 +284,7 @@ def _fixed_offset(chars: NDArray[np.uint32] | NDArray[np.uint8]) -> tuple[int, I
     if length < 25 or not (np.isin(chars[:, -6], (ord("+"), ord("-"))) & (chars[:, -3] == ord(":"))).all():
         return None
     hours, minutes = _digits(chars, length - 5, length - 3), _digits(chars, length - 2, length)
-    if hours is None or minutes is None:
+    if hours is None or minutes is None or (hours > 23).any() or (minutes > 59).any():
         return None
     return length - 6, np.where(chars[:, -6] == ord("-"), -1, 1) * (hours * 60 + minutes) * 60_000_000
 

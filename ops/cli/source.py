@@ -128,7 +128,7 @@ def import_history(
         typer.Option(metavar="NAME", help="Delimiter: comma, semicolon, tab or bar. Default: that of the first lines."),
     ] = None,
     date_order: Annotated[
-        str | None, typer.Option(metavar="DMY|MDY", help="Order of day and month, where the first lines do not tell.")
+        str | None, typer.Option(metavar="DMY|MDY|YMD", help="Order of dates, where the first lines do not tell.")
     ] = None,
     ambiguous: Annotated[
         str | None,
@@ -190,7 +190,7 @@ def import_history(
             delimiter=_one_of("--delimiter", delimiter, _DELIMITERS),
             decimal=_one_of("--decimal", decimal, {"point": ".", "comma": ","}),
             zone=_zone(time_zone),
-            date_order=_one_of("--date-order", date_order, {"dmy": "dmy", "mdy": "mdy"}),
+            date_order=_one_of("--date-order", date_order, {"dmy": "dmy", "mdy": "mdy", "ymd": "ymd"}),
             ambiguous=_one_of("--ambiguous", ambiguous, {legal: legal for legal in get_args(Ambiguous)}),
             codes=_one_of("--status-codes", status_codes, {"opcua": "opcua", "opcda": "opcda"}),
             columns=roles,

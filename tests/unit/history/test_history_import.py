@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from core.config.addresses.push_address import encoded
 from core.errors import OperationError
 from core.time_limits import TimeLimits
-from core.timestamps import microseconds, utc
+from core.timestamps import HOUR_US, microseconds, utc
 from history.imports import csv_file
 from history.imports.channel_names import load_names
 from history.imports.check import check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
-from history.imports.fields import BadField, channel_name, parse_statuses
+from history.imports.fields import BadField, LineOrder, channel_name, parse_statuses
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile
 from history.imports.portion import FileReader, ImportPortion, joined
@@ -214,6 +214,27 @@ def test_order_of_lines_tells_which_one_is_meant(quarters: list[int], form: str,
 
 
 @pytest.mark.parametrize(
+    "minutes",
+    [(10, 10, 20), (0, 10, 10), (10, 10, 10), (10, 10, 0)],
+)
+def test_repeated_line_is_not_taken_for_the_second_hour(minutes: tuple[int, ...]) -> None:
+    start = microseconds(datetime(2026, 10, 25, tzinfo=UTC))
+    times = np.array([start + 60_000_000 * minute for minute in minutes])
+    hour = np.full(3, HOUR_US)
+    with pytest.raises(BadField) as error:
+        LineOrder().resolve(np.zeros(3, np.int32), times, hour)
+    assert (error.value.index, error.value.found) == (2, "equal times of a channel up to here")
+
+
+def test_two_equal_times_in_the_order_of_lines_are_both_hours() -> None:
+    """As with a sample an hour; a year later, too."""
+    start = [microseconds(datetime(year, 10, day, tzinfo=UTC)) for year, day in ((2025, 26), (2026, 25))]
+    times = np.repeat(np.array(start), 2)
+    resolved = LineOrder().resolve(np.zeros(4, np.int32), times, np.full(4, HOUR_US))
+    assert (resolved - times).tolist() == [0, HOUR_US, 0, HOUR_US]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("1773100800", "2026-03-10T00:00:00"),
@@ -231,6 +252,8 @@ def test_order_of_lines_tells_which_one_is_meant(quarters: list[int], form: str,
         ("2026-03-10", "2026-03-10T00:00:00"),
         ("10.03.2026", "2026-03-10T00:00:00"),
         ("13/3/2026", "2026-03-13T00:00:00"),
+        ("13-03-70", "1970-03-13T00:00:00"),
+        ("20.03.26", "2026-03-20T00:00:00"),
         ("10 March 2026 01:02", "2026-03-10T01:02:00"),
         ("2026-Mar-10 01:02:03", "2026-03-10T01:02:03"),
         ("March 10, 2026 1:02 PM", "2026-03-10T13:02:00"),
@@ -241,6 +264,12 @@ def test_time_in_the_ways_of_other_systems(text: str, expected: str) -> None:
     zone = None if text.startswith("1773") else ZoneInfo("UTC")
     (parsed,) = detect([text], zone).parse([text])
     assert utc(int(parsed)) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("order", "day"), [("ymd", (2026, 3, 20)), ("dmy", (2020, 3, 26))])
+def test_year_of_two_digits_is_first_if_the_user_says_so(order: Any, day: tuple[int, int, int]) -> None:
+    (parsed,) = detect(["26-03-20 10:00:00"], ZoneInfo("UTC"), order).parse(["26-03-20 10:00:00"])
+    assert utc(int(parsed)) == datetime(*day, 10, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,26 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"zone": BERLIN},
         ":2: time: found '03 04 2026 10:00'; legal: a date whose order is plain; say it: --date-order",
     ),
+    "year or day": (
+        "tag,time,value\na,26-03-20 10:00:00,1\na,26-03-21 10:00:00,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '26-03-20 10:00:00'; legal: a date whose order is plain; say it: --date-order dmy, mdy or ymd",
+    ),
+    "hours of an offset": (
+        "tag,time,value\na,2026-03-10 13:45:00+01:00,1\na,2026-03-10 13:45:00+99:00,1\n",
+        {},
+        ":3: time: found '2026-03-10 13:45:00+99:00'; legal: a time such as",
+    ),
+    "minutes of an offset": (
+        "tag,time,value\na,2026-03-10 13:45:00+01:60,1\n",
+        {},
+        ":2: time: found '2026-03-10 13:45:00+01:60'; legal: a time such as",
+    ),
+    "hours of an offset without a colon": (
+        "tag,time,value\na,2026-03-10T13:45:00+9900,1\n",
+        {},
+        ":2: time: found '2026-03-10T13:45:00+9900'; legal: a time such as",
+    ),
     "no month": (
         "tag,time,value\na,10 Mai 2026,1\n",
         {"zone": BERLIN},
