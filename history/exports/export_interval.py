@@ -234,10 +234,16 @@ class _Writer:
         return self.scope if sealed is None else self.scope.of_installation(sealed.seals[-1].installation)
 
     async def _gaps(self) -> list[tuple[Any, ...]]:
-        rows = await self.connection.fetch(load("evidence")["select_gaps"], self.interval.since, self.interval.until)
+        """Gaps of the selected channels, and of sources that they are or were read from."""
+        queries, selected = load("evidence"), self.selected
+        rows = await self.connection.fetch(queries["select_gaps"], self.interval.since, self.interval.until)
+        if selected is not None:
+            of_channels = await self.connection.fetch(queries["select_channel_sources"])
+            sources = {row["source_id"] for row in of_channels if row["id"] in selected}
+            selected_ids = {None, *selected}
+            rows = [row for row in rows if row["source_id"] in sources and row["channel_id"] in selected_ids]
         return [
             tuple(microseconds(value) if isinstance(value, datetime) else value for value in row.values())
             for row in rows
             if self.scope.covers(row["source_id"])
-            and (self.selected is None or row["channel_id"] is None or row["channel_id"] in self.selected)
         ]

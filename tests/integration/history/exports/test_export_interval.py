@@ -61,8 +61,15 @@ async def test_altered_hours_and_chosen_channels(plant: SealedPlant, tmp_path: P
     assert [rows for _, rows in result.files] == [240, 1, 1]
     assert [day.differs for day in result.days] == [1]
     assert "NOT as sealed: 1 hour of channels" in result.days[0].describe()
+    other = "WITH other AS (INSERT INTO plant.source (name, kind, address) VALUES ('other', 'push', '') RETURNING id)"
+    await plant.owner.execute(
+        f"{other} INSERT INTO plant.gap (source_id, from_time, to_time, reason) SELECT id, $1, $2, 'killed' FROM other",
+        begin(DAY, 7),
+        begin(DAY, 8),
+    )
     part = await exported(plant, tmp_path / "part.parquet", ExportInterval(begin(DAY, 6), begin(DAY, 24), ["unit/f*"]))
     assert [day.differs for day in part.days] == [0]
+    assert pq.read_table(tmp_path / "part.gaps.parquet")["source_id"].to_pylist() == [plant.source]
     await plant.owner.execute("UPDATE plant.event SET text = 'valve closed'")
     await plant.owner.execute("UPDATE plant.gap SET reason = 'stopped'")
     both = await exported(plant, tmp_path / "both.parquet", ExportInterval(begin(DAY, 5), begin(DAY, 6), []))
