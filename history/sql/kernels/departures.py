@@ -72,13 +72,21 @@ _NAMED = 5  # channels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """Usual operation: (p,) channels and (k,) components."""
+    """Usual operation of p channels: their principal axes, the first k of which are the components.
+
+    There are as many axes as channels, or as buckets that they were learned from, if these are fewer.
+    """
 
     middle: Float64s  # (p,)
     spread: Float64s  # (p,)
-    components: Float64s  # (p, k)
-    variances: Float64s  # (k,)
-    near: Float64s  # (n, p): the distances in spreads that it was learned from
+    axes: Float64s  # (p, axes)
+    variances: Float64s  # (axes,) descending
+    k: int
+
+    @property
+    def components(self) -> Float64s:
+        """The axes that explain most of the variance, (p, k)."""
+        return self.axes[:, : self.k]
 
     def scaled(self, values: Float64s) -> Float64s:
         """Distances (n, p) from the middle in spreads; 0: there is no value."""
@@ -88,26 +96,27 @@ class Model:
         """T² and the squared prediction error, (2, n)."""
         scores = scaled @ self.components
         error = np.square(scaled).sum(axis=1) - np.square(scores).sum(axis=1)
-        if self.components.shape[0] == self.components.shape[1]:
+        if self.k == len(self.axes):
             error = np.zeros(len(scaled))  # nothing is left but rounding errors
-        return np.array([(np.square(scores) / self.variances).sum(axis=1), np.maximum(error, 0.0)])
+        return np.array([(np.square(scores) / self.variances[: self.k]).sum(axis=1), np.maximum(error, 0.0)])
 
     def alone(self, values: Float64s) -> Float64s:
         """Distances of each channel from its middle, and from what all others tell of it, (2, p, n)."""
-        n, p = self.near.shape
-        scaled, inverse = self.scaled(values), np.linalg.inv(self.near.T @ self.near / n + _RIDGE * np.eye(p))
-        error = scaled @ (inverse / np.diag(inverse))
+        scaled, told = self.scaled(values), self.variances / (self.variances + _RIDGE)
+        # By the inverse of the covariances, as the axes have it: there is no room for either of many channels.
+        error = scaled - (scaled @ self.axes * told) @ self.axes.T
+        error /= 1 - np.square(self.axes) @ told
         error[np.isnan(values).any(axis=1)] = 0.0
         distances: Float64s = np.abs(np.stack([scaled.T, error.T]))
         return distances
 
     def contributions(self, scaled: Float64s, limits: Float64s) -> Float64s:
         """Decrease of T² + error, in limits, if a channel is set right, summed over buckets: (p,)."""
-        scores, inverse = scaled @ self.components, 1.0 / limits
-        off = (scores / self.variances) @ self.components.T * inverse[0]
+        scores, variances, inverse = scaled @ self.components, self.variances[: self.k], 1.0 / limits
+        off = (scores / variances) @ self.components.T * inverse[0]
         off += (scaled - scores @ self.components.T) * inverse[1]
         squares = np.square(self.components)
-        weight = squares @ (1.0 / self.variances) * inverse[0] + np.maximum(1 - squares.sum(axis=1), 0) * inverse[1]
+        weight = squares @ (1.0 / variances) * inverse[0] + np.maximum(1 - squares.sum(axis=1), 0) * inverse[1]
         gone: Float64s = np.square(off).sum(axis=0) / np.maximum(weight, 1e-12)
         return gone
 
@@ -169,7 +178,7 @@ class Departures:
             yield known | {
                 **run_times(first, last, len(score), self.since, self.step),
                 "peak_time": self.since + peak * self.step,
-                "is_spe": bool(times[1, peak] > times[0, peak]),
+                "is_spe": bool(round(times[0, peak] / score[peak], 9) < 1),  # of a single channel they are the same
                 "score": float(score[peak]),
                 "channels": channels[most].tolist(),
                 "shares": (gone[most] / gone.sum()).tolist(),
@@ -305,20 +314,20 @@ def _spreads(reference: Float64s) -> tuple[NDArray[np.intp], Float64s, Float64s]
 
 
 def _model(values: Float64s, middle: Float64s, spread: Float64s) -> Model:
-    """The components that explain 90 % of the variance of (n, p) values without the far ones."""
+    """The model whose components explain 90 % of the variance of (n, p) values without the far ones."""
     near = wrapped(np.nan_to_num((values - middle) / spread))
     size = np.maximum(np.sqrt(np.square(near).mean(axis=0)), 1 / 2)
     near /= size
     n, p = near.shape
     if p <= n:
-        variances, components = np.linalg.eigh(near.T @ near / n)
-    else:  # more channels than buckets: the same components, by the smaller matrix
+        variances, axes = np.linalg.eigh(near.T @ near / n)
+    else:  # more channels than buckets: the same axes, by the smaller matrix
         variances, rows = np.linalg.eigh(near @ near.T / n)
-        components = near.T @ rows / np.sqrt(np.maximum(n * variances, 1e-12))
-    variances, components = np.maximum(variances[::-1], 1e-12), components[:, ::-1]
+        axes = near.T @ rows / np.sqrt(np.maximum(n * variances, 1e-12))
+    variances, axes = np.maximum(variances[::-1], 1e-12), axes[:, ::-1]
     k = int(np.searchsorted(np.cumsum(variances), _VARIANCE * variances.sum())) + 1
     k = max(1, min(k, p - 1, n // 3))
-    return Model(middle, spread * size, components[:, :k], variances[:k], near)
+    return Model(middle, spread * size, axes, variances, k)
 
 
 def _limit(values: Float64s, share: float) -> float:

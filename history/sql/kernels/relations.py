@@ -53,7 +53,7 @@ _Groups: TypeAlias = list[list[int]]  # positions of channels that belong togeth
 _Signs: TypeAlias = Mapping[int, Mapping[int, float]]  # of the correlations of pairs, by channel and partner
 _LAGS = 4  # parts of a reference: autocorrelations of longer lags are too uncertain
 _PARTNERS = 5  # of a channel: those that it moves with most
-_ROWS = 500  # of a matrix of correlations that are in memory at a time
+_AT_A_TIME = 2_000_000  # correlations of all pairs that are in memory at a time
 _STILL = 1e-3  # spreads: what moves less from mean to mean stands still
 _CLEARLY = 1.5  # times as far as the other one of a pair: it is the odd one
 _EACH_WITH_EACH = 3  # sisters: of more, each is compared with the median of the others
@@ -152,9 +152,9 @@ class Relations:
 
     def _nearest(self, near: Float64s) -> dict[_Pair, float]:
         """Pairs of those that move together most, and their correlations. ``near``: (channels, buckets)."""
-        pairs = dict[_Pair, float]()
-        for begin in range(0, len(near), _ROWS):
-            correlations = near[begin : begin + _ROWS] @ near.T
+        pairs, rows = dict[_Pair, float](), max(_AT_A_TIME // max(len(near), 1), 1)
+        for begin in range(0, len(near), rows):
+            correlations = near[begin : begin + rows] @ near.T
             own = np.arange(len(correlations))
             correlations[own, begin + own] = 0.0
             row, column = np.nonzero(np.round(np.abs(correlations), 9) >= self.least_correlation)

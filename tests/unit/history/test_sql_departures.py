@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,26 @@ def test_more_channels_than_buckets() -> None:
     departures = rows(reference, later)
     clearest = max(departures, key=lambda row: row["score"])
     assert (clearest["from_time"], clearest["channels"][0], clearest["judged"]) == (1200, 17, 400)
+
+
+def test_a_unit_of_thousands_of_channels_takes_no_memory_of_their_pairs() -> None:
+    reference, later = values(1, 60, 1500), values(2, 20, 1500)
+    later[10:, 7] += 6
+    tracemalloc.start()
+    try:
+        [row] = rows(reference, later)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (row["from_time"], row["channels"][0]) == (1100, 17)
+    assert peak < 1500 * 1500 * 8
+
+
+def test_of_a_single_channel_nothing_is_told_by_others() -> None:
+    later = values(2, 30, 1)
+    later[20:] += 20
+    [row] = rows(values(1, 300, 1), later)
+    assert not row["is_spe"]
 
 
 def test_what_is_missing_is_not_far_off() -> None:
