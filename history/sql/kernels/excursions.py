@@ -126,7 +126,7 @@ class Excursions:
         far = [_far(scale, max(limit, of), floor) for scale, (limit, _), of in zip(scales, limits, steps, strict=True)]
         verdict = max(verdicts, default=SHORT_REFERENCE)
         known = self.channels.known_share(channel, time[before], of_rows(known_until, before), self.reference)
-        if verdicts and known < 1 / 2:
+        if verdict == JUDGED and known < 1 / 2:
             verdict = MOSTLY_MISSING
         return verdict, far
 

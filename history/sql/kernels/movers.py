@@ -132,7 +132,7 @@ class Movers:
             step = rounding(of_reference) if is_number else 0.0
             floor = self._floor(channel, course[usual_rows], value[usual_rows])
             verdict, scales = self._scales(course, usual_rows, floor, step)
-            if 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
+            if verdict == JUDGED and 2 * (usual_rows.stop - usual_rows.start) < (end - begin) // self.grid.step:
                 verdict = MOSTLY_MISSING
         yield channel, verdict, 0, np.nan, np.nan, np.nan
         new = self._new_state(samples) if scales and channel in self.states else None

@@ -142,6 +142,9 @@ def test_what_can_not_be_judged_is_said() -> None:
     assert excursions(noise(1), gaps=[(100, 1950)]) == ([], [MOSTLY_MISSING])
     assert excursions(noise(1), gaps=[(100, 1850)]) == ([], [JUDGED])
     assert excursions(np.where((_AT > 100) & (_AT < 1950), np.nan, noise(1))) == ([], [MOSTLY_MISSING])
+    faulty = noise(1) - 10.0 * ((_AT >= 2400) & (_AT < 2700))
+    assert excursions(noise(1), reference=8000) == ([], [MOSTLY_MISSING])
+    assert excursions(faulty, reference=8000) == ([], [FAULTY]), "what is missing is seen without it"
 
 
 @pytest.mark.parametrize("name", ["short", "long"])

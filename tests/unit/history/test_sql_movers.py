@@ -196,6 +196,8 @@ def test_what_can_not_be_judged_is_said() -> None:
     values = [(0, at, float(value), 0) for at, value in enumerate(noise(1))]
     assert late.compute(columns(values[2000:]))["verdict"].tolist() == [MOSTLY_MISSING]
     assert late.compute(columns(values[1500:]))["verdict"].tolist() == [JUDGED]
+    faulty = [(0, at, value - 10 * (2400 <= at < 2700), 0) for _, at, value, _ in values]
+    assert late.compute(columns(faulty[2000:]))["verdict"].tolist() == [FAULTY], "what is missing is seen without it"
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -121,8 +121,6 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         "episodes": _UNLIKE,
         "what_changed": _UNLIKE,
         "stuck_sensors": "2 channels judged",
-        "excursions": "2 channels judged though most of their reference has no samples: faulty/a, faulty/b",
-        "first_mover": "2 channels judged though most of their reference has no samples: faulty/a, faulty/b",
         "oscillation": "2 channels judged",
         None: "1 channel judged without large changes in their reference, which may be faults or usual: faulty/a",
     },
