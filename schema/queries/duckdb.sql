@@ -117,7 +117,9 @@ CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 15 THEN 'judged though a part of their reference is unlike the rest, and was left out'
     WHEN 16 THEN 'not judged, codes of more than two states, whose numbers have no scale'
     WHEN 17 THEN 'not judged, constant in the interval'
-    WHEN 18 THEN 'not judged, the target is a text, or constant, or has too few samples in the interval' END;
+    WHEN 18 THEN 'not judged, the target is a text, or constant, or has too few samples in the interval'
+    WHEN 19 THEN 'judged without changes like one of their reference, which may be a fault or usual: '
+                 || 'choose a longer one' END;
 
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (

@@ -9,10 +9,10 @@
 -- machine in cycles does, and what it does more than four times in the reference, there and back, or in three of four
 -- parts of it that are as long as the interval, of two or three in each. What is as large as its habit has a score of
 -- 4.6. Where the reference is shorter than two intervals, what it has once is the habit for changes that are at least
--- half as large. Of what holds its values, as set points do (16 changes, ramps or runs between long rests in both
+-- half as large; a line below the answer names the channels of which it left out such a change, as the other one may
+-- have been a fault. Of what holds its values, as set points do (16 changes, ramps or runs between long rests in both
 -- intervals, at most), any change there is usual. A larger one comes last, without a score: there is no noise to
--- measure it by. A channel without samples in the reference is judged by the interval alone, as a line below the answer
--- says.
+-- measure it by. A channel without samples in the reference is judged by the interval alone, as a line says, too.
 --
 -- A moment has one row of a channel, of what is clearest. changed_at is where the first mean after the change begins:
 -- where a step, a kink, or two steps there and back, whichever is better, fits the means of the width best, and of a

@@ -27,7 +27,15 @@ from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.change_places import LEVEL, SLOPE, SPREAD, clear_windows, fitted
 from history.sql.kernels.columns import Columns
-from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED, MOSTLY_MISSING, is_held, smoothed
+from history.sql.kernels.reference import (
+    CAME_ONCE,
+    FEW_SAMPLES,
+    INTERVAL_ALONE,
+    JUDGED,
+    MOSTLY_MISSING,
+    is_held,
+    smoothed,
+)
 from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
@@ -89,18 +97,16 @@ class Changes:
         for _, alike in sorted(groups.items()):
             earlier, values = (np.array([means["value"][rows] for rows in part]) for part in zip(*alike, strict=True))
             ids = [int(means["channel_id"][inside.start]) for _, inside in alike]
-            for row, at, kind, size_before, size_after, score in self._of_values(values, earlier, ids):
+            for row, verdict, at, kind, size_before, size_after, score in self._of_values(values, earlier, ids):
                 number = int(means["number"][alike[row][1].start + at])
                 time = self.grid.since + number * self.grid.step
-                rows.append((ids[row], 0, time, kind, size_before, size_after, score))
+                rows.append((ids[row], verdict, time, kind, size_before, size_after, score))
         columns = list(zip(*rows, strict=True)) or [()] * len(CHANGES)
         kinds = (np.int32, np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
         return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
 
-    def _of_values(
-        self, values: Float64s, earlier: Float64s, ids: list[int]
-    ) -> Iterator[tuple[int, int, int, float, float, float]]:
-        """Row, bucket, kind, before, after and score of changes. ``values``, ``earlier``: (channels, buckets)."""
+    def _of_values(self, values: Float64s, earlier: Float64s, ids: list[int]) -> Iterator[_Row]:
+        """Rows of CHANGES by row of the values, and by bucket. ``values``, ``earlier``: (channels, buckets)."""
         extent = np.ptp(values, axis=1)
         # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range, nor is
         # half of what rounded values differ by.
@@ -110,29 +116,31 @@ class Changes:
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
         held = np.array([is_held(course) for course in np.hstack([earlier, values])])
         scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
-        unusual = np.any([score.max(axis=1) > self.least_score for _, _, _, score in scores], axis=0)
+        unusual = np.any([one.by_chance.max(axis=1) > one.often * self.least_score for one in scores], axis=0)
         for row in np.flatnonzero(unusual & moves).tolist():
             # Usual changes have their places, too: else what is between two of them would be a change.
             candidates = [
-                (kind, side, bucket, float(array[row, bucket]))
-                for kind, side, array, _ in scores
-                for bucket in np.flatnonzero(array[row] > self.least_score).tolist()
+                (one.kind, one.side, bucket, float(one.by_chance[row, bucket]))
+                for one in scores
+                for bucket in np.flatnonzero(one.by_chance[row] > self.least_score).tolist()
             ]
+            came_once = False
             scaled = (values[row : row + 1] - middle[row]) / floor[row]
             [rough], [smooth] = np.sqrt(floor[row]) * _roughness(scaled), smoothed(scaled)
             for kind, window, at, change in fitted(smooth, clear_windows(candidates), self.least_score):
-                score = max(
-                    float(array[row, change[2]])
-                    for of, side, _, array in scores
-                    if of == change[0] and side <= change[1]
-                )
+                of_change = [one for one in scores if one.kind == change[0] and one.side <= change[1]]
+                score = max(float(one.score[row, change[2]]) for one in of_change)
                 if score <= self.least_score:
+                    by_chance = ((one.by_chance[row, change[2]], one.often[row]) for one in of_change)
+                    came_once |= any(size > often * self.least_score for size, often in by_chance)
                     continue
                 scored = rough if kind == SPREAD else values[row]
                 before, after = (
                     self._size(half, kind) for half in (scored[window.start : at], scored[at : window.stop])
                 )
-                yield row, at, kind, before, after, np.nan if held[row] else score
+                yield row, 0, at, kind, before, after, np.nan if held[row] else score
+            if came_once:
+                yield row, CAME_ONCE, 0, 0, np.nan, np.nan, np.nan
 
     def _size(self, values: Float64s, kind: int) -> float:
         """Level, slope or spread, of values, of a spread of their roughness."""
@@ -151,13 +159,20 @@ def _verdict(n: int, begin: int, end: int) -> int:
     return MOSTLY_MISSING if 2 * n < end - begin else JUDGED
 
 
-def _scores(
-    values: Float64s, earlier: Float64s, held: NDArray[np.bool_]
-) -> Iterator[tuple[int, int, Float64s, Float64s]]:
-    """Kind, bandwidth (buckets on each side), and how far each bucket is from what comes by chance; at the ends 0.
+class _Scores(NamedTuple):
+    """How far each bucket of channels is from what comes by chance, (channels, buckets); at the ends 0."""
 
-    And the score, for which what is usual counts as well. ``values``, ``earlier``: (channels, buckets), in floors of
-    noise. ``held``: mask of channels.
+    kind: int
+    side: int  # bandwidth: buckets on each side
+    by_chance: Float64s
+    score: Float64s  # for which what is usual counts as well
+    often: Float64s  # (channels,) how much lower the score is by what comes often alone; 1: not at all
+
+
+def _scores(values: Float64s, earlier: Float64s, held: NDArray[np.bool_]) -> Iterator[_Scores]:
+    """Scores of each kind and bandwidth.
+
+    ``values``, ``earlier``: (channels, buckets), in floors of noise. ``held``: mask of channels.
     """
     n = values.shape[1]
     sums = _Sums.of(values)
@@ -178,8 +193,8 @@ def _scores(
             scatter = np.maximum(np.median(spread, axis=1) / _MEDIAN, 1.0)
         moved, scattered = (_NOTHING, _NOTHING) if reference is None else _usual(reference, side, n, held)
         for kind, size in zip((LEVEL, SLOPE), moves / louder, strict=True):
-            yield kind, side, _placed(size / chance[:, None], n), _placed(moved.scores(size, chance), n)
-        yield SPREAD, 2 * side, _placed(spread / scatter[:, None], n), _placed(scattered.scores(spread, scatter), n)
+            yield moved.scores(kind, side, size, chance, n)
+        yield scattered.scores(SPREAD, 2 * side, spread, scatter, n)
 
 
 class _Usual(NamedTuple):
@@ -188,12 +203,15 @@ class _Usual(NamedTuple):
     often: Float64s
     once: Float64s
 
-    def scores(self, sizes: Float64s, chance: Float64s) -> Float64s:
-        """Scores of sizes, (channels, positions). What came once says nothing of a change half as large."""
-        least = np.maximum(chance, self.often / _USUAL_SCORE)[:, None]
-        alike = _ALIKE * sizes > self.once[:, None]
-        scores: Float64s = sizes / np.where(alike, np.maximum(least, self.once[:, None] / _USUAL_SCORE), least)
-        return scores
+    def scores(self, kind: int, side: int, sizes: Float64s, chance: Float64s, n: int) -> _Scores:
+        """Scores of sizes, (channels, positions), at n buckets. What came once says nothing of a change half as large.
+
+        ``chance``: sizes that come by chance, (channels,).
+        """
+        often = np.maximum(chance, self.often / _USUAL_SCORE)
+        alike, least = _ALIKE * sizes > self.once[:, None], often[:, None]
+        scores = sizes / np.where(alike, np.maximum(least, self.once[:, None] / _USUAL_SCORE), least)
+        return _Scores(kind, side, _placed(sizes / chance[:, None], n), _placed(scores, n), often / chance)
 
 
 _NOTHING = _Usual(np.zeros(1), np.zeros(1))

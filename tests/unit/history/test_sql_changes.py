@@ -14,7 +14,7 @@ from core.errors import OperationError
 from history.sql.kernels.change_places import LEVEL
 from history.sql.kernels.changes import Changes
 from history.sql.kernels.columns import Channels
-from history.sql.kernels.reference import FEW_SAMPLES, INTERVAL_ALONE, JUDGED
+from history.sql.kernels.reference import CAME_ONCE, FEW_SAMPLES, INTERVAL_ALONE, JUDGED
 from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
@@ -38,6 +38,24 @@ def changes(
     values: Float64s, least_score: float = 6.0, earlier: Float64s | None = None
 ) -> tuple[list[Row], dict[str, np.ndarray]]:
     """``values``, ``earlier``: (channels, buckets), one sample each; the earlier ones are the reference."""
+    rows, every = computed_of(values, least_score, earlier)
+    known = JUDGED if earlier is not None and earlier.shape[1] > 32 else INTERVAL_ALONE
+    verdict = known if values.shape[1] >= 32 else FEW_SAMPLES
+    verdicts = every["verdict"]
+    assert verdicts[(verdicts > 0) & (verdicts != CAME_ONCE)].tolist() == [verdict] * len(values)
+    return rows, {name: column[verdicts == 0] for name, column in every.items()}
+
+
+def came_once(values: Float64s, earlier: Float64s) -> list[int]:
+    """Channels whose changes are not listed as they are like one of the reference."""
+    _, every = computed_of(values, 5.5, earlier)
+    return list(every["channel_id"][every["verdict"] == CAME_ONCE])
+
+
+def computed_of(
+    values: Float64s, least_score: float, earlier: Float64s | None
+) -> tuple[list[Row], dict[str, np.ndarray]]:
+    """Changes, and all columns. The others: as of :func:`changes`."""
     earlier = values[:, :0] if earlier is None else earlier
     since = earlier.shape[1] * STEP
     until = since + values.shape[1] * STEP
@@ -52,12 +70,9 @@ def changes(
         for place, value in enumerate(row)
     ]
     every = kernel.compute(columns(samples))
-    known = JUDGED if earlier.shape[1] > 32 else INTERVAL_ALONE
-    verdict = known if values.shape[1] >= 32 else FEW_SAMPLES
-    assert every["verdict"][every["verdict"] > 0].tolist() == [verdict] * len(values)
-    computed = {name: column[every["verdict"] == 0] for name, column in every.items()}
-    names = (computed["channel_id"], (computed["time"] - since) // STEP, computed["kind"])
-    return list(zip(*(name.tolist() for name in names), strict=True)), computed
+    names = (every["channel_id"], (every["time"] - since) // STEP, every["kind"])
+    rows = zip(*(name[every["verdict"] == 0].tolist() for name in names), strict=True)
+    return list(rows), every
 
 
 def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
@@ -275,6 +290,22 @@ def test_change_that_a_reference_as_long_as_the_interval_has_once_is_no_habit() 
     assert len({channel for channel, at, _ in rows if abs(at - AT) <= 1}) >= 36
     _, computed = changes(step, 5.5, noise(70, 40))
     assert np.median(hidden["score"]) > 0.7 * np.median(computed["score"])
+
+
+def test_changes_like_one_of_a_reference_as_long_as_the_interval_are_said_to_be_left_out() -> None:
+    """A service stop in both, or what is two thirds of it; one that is much larger or smaller is listed."""
+    fault, noise_before = 1.0 * ((_PLACES >= 100) & (_PLACES < 160)), noise(70, 20)
+    reference, later = noise_before + 30 * fault, noise(71, 20)
+    step = 1.0 * ((_PLACES >= AT) & (_PLACES < AT + 60))
+    for size, listed in ((20, False), (30, False), (8, True), (90, True)):
+        rows, _ = changes(later + size * step, 5.5, reference)
+        found = {channel for channel, at, _ in rows if abs(at - AT) <= 1}
+        said = came_once(later + size * step, reference)
+        assert (len(found) >= 18, len(said) >= 18) == (listed, not listed), (size, len(found), len(said))
+    assert came_once(later, reference) == []
+    assert came_once(later + 30 * step, noise_before) == []
+    twice = np.hstack([reference, noise(72, 20) + 30 * fault])
+    assert came_once(later + 30 * step, twice) == [], "it came again: a habit"
 
 
 @pytest.mark.parametrize("short", [20, 35, 80])
