@@ -10,7 +10,8 @@
 --
 -- from_time is where the first mean outside begins, to_time where the last one ends (NULL: it lasted until the end).
 -- score is the distance of the peak from the usual value in limits, never negative (direction has the sign): 1 is the
--- limit. Where the reference has one value but at its very end, and the channel no range, it is infinite: null in JSON.
+-- limit. Where the reference has one value but at its very end, and the channel no range, nothing is there to measure
+-- by: such an episode has no score, and comes before the others that begin with it.
 -- overlapping counts the channels of the unit (the part of the name before the last slash) that have an episode
 -- at the same time, this one too; place is the order in which these began. A channel that stood in the reference is not
 -- judged. Lines below the answer say which ones move in cycles, and which ones drift all through it, as by a daily
@@ -60,7 +61,7 @@ concurrent AS (
 )
 SELECT n.name AS channel, n.from_time, n.to_time,
        CASE WHEN n.peak > n.usual THEN 'up' WHEN n.peak < n.usual THEN 'down' END AS direction, n.usual, n.peak,
-       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / n.least AS score, o.overlapping, o.place,
+       n.peak_time AS peak_at, n.unit, abs(n.peak - n.usual) / nullif(n.least, 0) AS score, o.overlapping, o.place,
        NULL AS verdict,
        occurrence('episode', n.from_time, coalesce(n.to_time, until), n.peak - n.usual) AS occurrence
 FROM named AS n
@@ -74,4 +75,4 @@ WHERE e.verdict IS NOT NULL;
 SELECT * EXCLUDE (verdict, occurrence)
 FROM portion_rows
 WHERE verdict IS NULL
-ORDER BY overlapping DESC, from_time, round(score, 6) DESC, channel;
+ORDER BY overlapping DESC, from_time, round(score, 6) DESC NULLS FIRST, channel;

@@ -41,7 +41,7 @@ EPISODES = pa.struct(
         ("peak_time", TIME),
         ("usual", pa.float64()),
         ("peak", pa.float64()),
-        ("least", pa.float64()),  # distance that counts, from what is usual
+        ("least", pa.float64()),  # distance that counts, from what is usual; 0: the reference has one value
     ]
 )
 

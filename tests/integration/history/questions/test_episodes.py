@@ -39,6 +39,20 @@ async def test_episodes_have_begin_end_and_those_beside_them(recorded: Recording
     assert first["score"] > 3
 
 
+async def test_a_reference_of_one_value_gives_no_score(recorded: Recording) -> None:
+    """But at its very end, or the channel were constant. Such an episode comes first of those that begin with it."""
+    await recorded.samples("boiler/pressure", _SECONDS, noise(1) + 20 * within(800, 900))
+    await recorded.channel("boiler/valve", lo=None, hi=None)
+    await recorded.samples("boiler/valve", _SECONDS, 40 + within(590, 600) + 20.0 * within(800, 900))
+    rows = await recorded.ask("episodes", at(600), at(1200), step="2 s")
+    assert [(row["channel"], row["from_time"]) for row in rows] == [
+        ("boiler/valve", at(800)),
+        ("boiler/pressure", at(800)),
+    ]
+    assert rows[0]["score"] is None
+    assert rows[1]["score"] > 3
+
+
 async def test_calm_units_have_few_episodes(recorded: Recording) -> None:
     for number in range(30):
         await recorded.samples(f"unit{number // 3}/channel{number % 3}", _SECONDS, noise(10 + number))
