@@ -57,9 +57,9 @@ class Span:
         parameter, before = question.reads_from
         if not self.whole:
             return self.first
-        if parameter == REFERENCE:  # it reads as long before
-            return self.first + (self.until - self.first) / 2
-        return self.first + (_LEARNS if before else timedelta())
+        if any("the interval" in one.automatic for one in question.parameters if one.type == REFERENCE):
+            return self.first + (self.until - self.first) / 2  # it reads as long before
+        return self.first + (_LEARNS if before or parameter == REFERENCE else timedelta())
 
 
 @dataclass(frozen=True, slots=True)

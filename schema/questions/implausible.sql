@@ -2,28 +2,28 @@
 --
 -- Rules, applied to means of each "bucket":
 --   fills while its inlet is shut, falls while its outlet is shut: a tank's level moves without a flow
---   does not follow its flows: the level differs from inlet minus outlet, compared with the relation before since
+--   does not follow its flows: the level differs from inlet minus outlet, compared with the relation in the reference
 --   differs from its twin: two channels of one quantity of one unit (boilerhouse/boiler1/oxygen,
---     meters/boiler1/oxygen) are further apart than before since
+--     meters/boiler1/oxygen) are further apart than there
 --   runs backwards: a counter is lower than before, because of a reset, a replaced device, or a wrong value
 -- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet. To learn what is usual
--- takes 20 means before since, of a level that follows its flows there (R² above 0.8); else a channel is not judged.
+-- takes 20 means of the reference, of a level that follows its flows there (R² above 0.8). Others are not judged.
 -- The rules of a tank need the range of its level, and to know that a valve is shut, that of its flow.
 --
 -- Parameters
---   since     timestamptz  from this moment on
---   until     timestamptz  before this moment
---   channels  text[]       names or patterns; a tank is selected by its level [NULL: all]
---   bucket    interval     length of a mean [NULL: 30 s, 3 sampling intervals]
---   learn     interval     time before since from which relations are learned [NULL: 1 h, 300 sampling intervals]
---   rise      float8       smallest change of a level without flow, as a fraction of its range [0.005]
---   level     text         last part of the names of tank levels [level]
---   inlet     text         last part of the names of inlet flows [inlet_flow]
---   outlet    text         last part of the names of outlet flows [outlet_flow]
--- Legal: bucket a 1000000th..interval, learn 0 s..100 years, rise 0..1
--- Reads from: since - learn
+--   since      timestamptz  from this moment on
+--   until      timestamptz  before this moment
+--   channels   text[]       names or patterns; a tank is selected by its level [NULL: all]
+--   bucket     interval     length of a mean [NULL: 30 s, 3 sampling intervals]
+--   reference  reference    FROM..TO, or a time before [NULL: 1 h, 300 sampling intervals]
+--   rise       float8       smallest change of a level without flow, as a fraction of its range [0.005]
+--   level      text         last part of the names of tank levels [level]
+--   inlet      text         last part of the names of inlet flows [inlet_flow]
+--   outlet     text         last part of the names of outlet flows [outlet_flow]
+-- Legal: bucket a 1000000th..interval, rise 0..1
+-- Reads from: reference
 -- Portions: namesake
--- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s per million samples.
+-- Cost: a pass over the samples of tanks and twins from the reference to until: 2 s per million samples.
 -- Example: plantlog ask implausible --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
 selected AS (
@@ -54,11 +54,12 @@ required_channels AS (
           SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
 ),
 means AS MATERIALIZED (
-    SELECT unnest(resampled_means(a.fields, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until),
+    SELECT unnest(resampled_means(a.fields, epoch_us(least(since, reference[1]) - (reference[2] - reference[1])),
+                                  epoch_us(least(since, reference[1])), epoch_us(greatest(until, reference[2])),
                                   epoch_us(bucket)),
                   recursive := true)
     FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(NULL, since - learn, until) AS g
+          FROM channels_with_gaps(NULL, least(since, reference[1]), greatest(until, reference[2])) AS g
           JOIN required_channels AS n ON n.channel_id = g.channel_id
           HAVING count(*) > 0) AS a
 ),
@@ -80,7 +81,7 @@ learned AS MATERIALIZED (
            regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
            sqrt(greatest(0, regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*))) AS spread
     FROM balances AS b
-    WHERE b.time < since AND b.move IS NOT NULL
+    WHERE b.time >= reference[1] AND b.time < reference[2] AND b.move IS NOT NULL
     GROUP BY b.name
 ),
 differences AS MATERIALIZED (
@@ -94,7 +95,7 @@ usual AS MATERIALIZED (
            -- At least a 2000th of the range, without one of the values.
            greatest(stddev_pop(d.difference), coalesce(d.span, avg(abs(d.value))) * 5e-4) AS spread
     FROM differences AS d
-    WHERE d.time < since
+    WHERE d.time >= reference[1] AND d.time < reference[2]
     GROUP BY d.name, d.beside, d.span
     HAVING count(*) >= 20
 ),
@@ -123,7 +124,7 @@ checks AS (
 violations AS (
     SELECT j.*, j.time - lag(j.time) OVER (PARTITION BY j.name, j.rule, j.beside ORDER BY j.time) > 2 * bucket AS apart
     FROM checks AS j
-    WHERE j.broken AND j.time >= since
+    WHERE j.broken AND j.time >= since AND j.time < until
 ),
 numbered_violations AS (
     SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
@@ -131,7 +132,7 @@ numbered_violations AS (
 ),
 decreases AS (
     SELECT d.*, d.time - lag(d.time) OVER (PARTITION BY d.channel_id ORDER BY d.time) > 2 * bucket AS apart
-    FROM counter_decreases(channels, since - learn, until) AS d
+    FROM counter_decreases(channels, least(since - INTERVAL '1 hour', reference[1]), until) AS d
     WHERE d.time >= since
 ),
 backward_episodes AS (
@@ -162,7 +163,8 @@ judged_tanks AS (
            CASE WHEN NOT EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.level_id, t.inlet_id, t.outlet_id))
                 THEN 'no samples in the interval'
                 WHEN NOT EXISTS (FROM balances AS b
-                                 WHERE b.name = t.name AND b.time >= since AND b.move IS NOT NULL)
+                                 WHERE b.name = t.name AND b.time >= since AND b.time < until
+                                   AND b.move IS NOT NULL)
                 THEN 'fewer than 2 means of level and flows in the interval'
                 WHEN t.span IS NULL THEN 'level has no range' END AS missing
     FROM tanks AS t
@@ -172,7 +174,7 @@ judged_twins AS (
     SELECT t.name, t.beside, u.name IS NOT NULL AS has_reference,
            EXISTS (FROM sampled AS s WHERE s.channel_id IN (t.one_id, t.other_id)) AS has_samples,
            EXISTS (FROM differences AS d
-                   WHERE d.name = t.name AND d.beside = t.beside AND d.time >= since) AS has_means
+                   WHERE d.name = t.name AND d.beside = t.beside AND d.time >= since AND d.time < until) AS has_means
     FROM twins AS t
     LEFT JOIN usual AS u ON u.name = t.name AND u.beside = t.beside
 ),
@@ -187,14 +189,14 @@ judgements AS (
     UNION ALL
     SELECT t.name, 'does not follow its flows',
            coalesce(t.missing,
-                    CASE WHEN t.means < 20 THEN 'fewer than 20 means of level and flows before the interval'
-                         WHEN t.r2 > 0.8 IS NOT TRUE THEN 'level did not follow its flows before the interval' END)
+                    CASE WHEN t.means < 20 THEN 'fewer than 20 means of level and flows in the reference'
+                         WHEN t.r2 > 0.8 IS NOT TRUE THEN 'level did not follow its flows in the reference' END)
     FROM judged_tanks AS t
     UNION ALL
     SELECT j.name, 'differs from its twin',
            CASE WHEN NOT j.has_samples THEN 'no samples in the interval'
                 WHEN NOT j.has_means THEN 'no means of both in the interval'
-                WHEN NOT j.has_reference THEN 'fewer than 20 means of both before the interval' END
+                WHEN NOT j.has_reference THEN 'fewer than 20 means of both in the reference' END
     FROM (SELECT unnest([t.name, t.beside]) AS name, t.has_samples, t.has_means, t.has_reference
           FROM judged_twins AS t) AS j
     WHERE j.name IN (SELECT sel.name FROM selected AS sel)

@@ -78,15 +78,18 @@ def asked(state: State, name: str, unit: str) -> tuple[list[dict[str, Any]], lis
     return table.to_pylist(), notes.splitlines()
 
 
+_NO_RULE = "2 channels not judged, neither level of a tank, nor one of twins, nor of kind counter: {0}/a, {0}/b"
 _SHORT = "2 channels not judged, too few samples in the reference: {0}/a, {0}/b"
 _UNLIKE = "1 channel judged though a part of their reference is unlike the rest: choose another one: faulty/a"
 _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what is said; None: of all other questions
     "two": {
+        "implausible": _NO_RULE.format("two"),
         "broken_relation": "2 channels not judged, move with no other of their unit, "
         "nor with sisters, beyond chance in the reference: two/a, two/b",
         None: "2 channels judged",
     },
     "constant": {
+        "implausible": _NO_RULE.format("constant"),
         "broken_relation": "2 channels not judged, constant in the reference: constant/a, constant/b",
         "departure": "2 channels not judged, constant in the reference: constant/a, constant/b",
         "episodes": "2 channels not judged, constant in the reference: constant/a, constant/b",
@@ -95,12 +98,14 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         None: "2 channels judged",
     },
     "young": {
+        "implausible": _NO_RULE.format("young"),
         "change_points": "2 channels judged by the interval alone, too few samples in the reference: young/a, young/b",
         "stuck_sensors": "2 channels judged though most of their reference has no samples: young/a, young/b",
         "oscillation": "2 channels judged",
         None: _SHORT.format("young"),
     },
     "gaps": {
+        "implausible": _NO_RULE.format("gaps"),
         "change_points": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "episodes": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
         "first_mover": "2 channels judged though most of their reference has no samples: gaps/a, gaps/b",
@@ -112,6 +117,7 @@ _LINES: dict[str, dict[str | None, str]] = {  # of each unit, by question: what 
         None: _SHORT.format("gaps"),
     },
     "faulty": {
+        "implausible": _NO_RULE.format("faulty"),
         "change_points": "2 channels judged",
         "broken_relation": "2 channels not judged, move with no other of their unit, "
         "nor with sisters, beyond chance in the reference: faulty/a, faulty/b",

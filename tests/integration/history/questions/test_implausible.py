@@ -87,6 +87,19 @@ async def test_twins(recorded: Recording) -> None:
     assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")
 
 
+async def test_twins_are_compared_with_any_reference(recorded: Recording) -> None:
+    """The one before the interval has the fault in it; one before that, and a later one of its own, do not."""
+    random = np.random.default_rng(1)
+    for name, off in (("a", 2 * ((_SECONDS >= 1200) & (_SECONDS < 4800))), ("b", 0)):
+        await recorded.samples(f"{name}/boiler1/oxygen", _SECONDS, 50 + random.normal(0, 0.1, len(_SECONDS)) + off)
+    assert await recorded.ask("implausible", at(4200), at(4800), reference="40 min") == []
+    for begin, end in ((0, 1200), (4800, 5400)):
+        reference = f"{at(begin).isoformat()}..{at(end).isoformat()}"
+        [row] = await recorded.ask("implausible", at(4200), at(4800), reference=reference)
+        assert (row["channel"], row["begins"], row["ends"]) == ("a/boiler1/oxygen", at(4200), at(4800))
+        assert abs(row["measured"] - row["plausible"] - 2) < 0.1
+
+
 async def test_twins_without_a_range_that_stand_do_not_part(recorded: Recording) -> None:
     """By more than rounding errors of means."""
     for name, value in (("a/boiler1/oxygen", 0.3), ("b/boiler1/oxygen", 0.1), ("c/boiler1/oxygen", 7.7)):
@@ -121,10 +134,10 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
     assert await judgements(recorded, 300, 5400) == [
         "2 channels judged",
         *shut,
-        '2 channels not judged by the rule "differs from its twin", fewer than 20 means of both before the interval: '
+        '2 channels not judged by the rule "differs from its twin", fewer than 20 means of both in the reference: '
         "a/boiler1/oxygen, b/boiler1/oxygen",
         '2 channels not judged by the rule "does not follow its flows", '
-        "fewer than 20 means of level and flows before the interval: leaking/level, still/level",
+        "fewer than 20 means of level and flows in the reference: leaking/level, still/level",
         counter,
         no_rule,
     ]
@@ -134,7 +147,7 @@ async def test_what_a_rule_can_not_judge_is_said(recorded: Recording) -> None:
         '1 channel judged by the rule "does not follow its flows": leaking/level',
         *shut,
         '1 channel not judged by the rule "does not follow its flows", '
-        "level did not follow its flows before the interval: still/level",
+        "level did not follow its flows in the reference: still/level",
         counter,
         no_rule,
     ]
