@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.formatting import count, names_text
+from core.formatting import count, duration, names_text
 from core.paths import State
 from history.questions.drawing import POINTS, Drawing, named_channels, names_without_curve
 from history.questions.request import DAYS_BEFORE, Request
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MEASURED = 30  # channels, at most, to learn the sampling interval from
+_MIXED = 10  # times: where sampling intervals differ more, one step is not for all channels
 NOTHING_JUDGED = "no rows: nothing could be judged"  # first line of the notes of such an answer
 _NONE = "0 channels judged"
 _MAX_NAMES = 5  # that an answer without rows lists
@@ -59,9 +60,10 @@ def answer_session(
     ends = time.monotonic() + limits.seconds
     executor = executor or limits.executor(state.root, None if archives is None else archives.questions)
     with opened(state, limits, request.installation, request.question, executor, archives=archives) as session:
-        compares_days = request.compares_days
+        compares_days, sampling = request.compares_days, _Sampling()
         if request.needs_sampling:
-            request = request.with_sampling(_sampling(session, request))
+            sampling = _sampling(session, request)
+            request = request.with_sampling(sampling.usual)
         add = _CREATE
         for portion in portions(request):
             _add(session, request, portion, add, ends)
@@ -69,7 +71,7 @@ def answer_session(
         habits = list(_without_habits(session, request, ends)) if compares_days else []
         session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
         computed = [executor.note] if isinstance(executor, Cluster) else []
-        lines = [*request.notes(), *_judgements(session), *habits, *computed]
+        lines = [*request.notes(), *sampling.notes(), *_judgements(session), *habits, *computed]
         session.execute("CREATE TEMP TABLE notes AS SELECT unnest($1::TEXT[]) AS line", [lines], ends)
         session.execute(_WINDOWS, list(zip(*request.windows, strict=True)), ends)
         yield session
@@ -118,8 +120,22 @@ def notes(session: Session, request: Request) -> str:
     return "\n".join(lines)
 
 
-def _sampling(session: Session, request: Request) -> float | None:
-    """Usual time (s) between samples of the channels; None: they have none.
+class _Sampling(NamedTuple):
+    """Times (s) between samples of channels, as usual_intervals() of DuckDB has them."""
+
+    usual: float | None = None  # None: they have no samples
+    shortest: float = 0.0
+    longest: float = 0.0
+
+    def notes(self) -> Iterator[str]:
+        """A line for people where they differ so much that one step is not for all channels."""
+        if self.longest > _MIXED * self.shortest:
+            extremes = f"{duration(self.shortest)} to {duration(self.longest)}"
+            yield f"channels have samples every {extremes}: ask about those of one kind apart"
+
+
+def _sampling(session: Session, request: Request) -> _Sampling:
+    """Sampling intervals of the channels.
 
     States don't count: they may report only changes, which are as far apart as the process makes them.
     """
@@ -127,10 +143,10 @@ def _sampling(session: Session, request: Request) -> float | None:
         kinds = dict(of_channels)
     names = [name for name, _ in request.channels if kinds.get(name) in ("analog", "counter")]
     some = names[:: -(-len(names) // _MEASURED)] if names else []
-    query = "SELECT usual_interval($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ)"
+    query = "SELECT usual_intervals($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ)"
     with session.rows(query, [some, request.values["since"], request.values["until"]]) as (_, rows):
-        [(seconds,)] = rows
-    return None if seconds is None else float(seconds)
+        [(intervals,)] = rows
+    return _Sampling(*intervals or ())
 
 
 def _judgements(session: Session) -> Iterator[str]:

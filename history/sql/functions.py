@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from itertools import pairwise
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from core.timestamps import microseconds
@@ -59,7 +59,7 @@ class Functions:
         for call, arguments, result in (
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(integer)),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
-            (self.usual_interval, [duckdb.list_type("VARCHAR"), time, time], "DOUBLE"),
+            (self.usual_intervals, [duckdb.list_type("VARCHAR"), time, time], duckdb.list_type("DOUBLE")),
             (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
             (self.first_sample, [integer, time, time], time),
             (self.held_text, [integer, time], "VARCHAR"),
@@ -81,23 +81,34 @@ class Functions:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
         return self._source.shortest_interval(patterns)
 
-    def usual_interval(
+    def usual_intervals(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None
-    ) -> float | None:
-        """The usual time (s) between samples of channels of such a name; null: they have none.
+    ) -> list[float] | None:
+        """Times (s) between samples of channels of such a name: the usual one, and without a tenth of the channels on
+        either side the shortest and the longest; null: they have no samples.
 
-        It reads as little as shows it: the first minute, hour or day, or all.
+        It reads as little as shows the usual one: the first minute, hour or day, or all; and the next longer time of
+        those that have too few samples there.
         """
         if since is None or until is None or not (ids := self.channel_ids(patterns)):
             return None
         lengths = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
-        for end in sorted({min(since + length, until) for length in lengths} | {until}):
-            within = microseconds(since), microseconds(end)
-            parts = self._source.results(ids, within, by_portion(sampling_intervals), names=())
-            intervals = np.concatenate([np.empty(0), *(part["interval"] for part in parts)])
-            if 4 * len(intervals) >= len(ids) or (end == until and len(intervals)):
-                return float(np.sort(intervals)[len(intervals) // 2] / 1e6)
+        ends = sorted({min(since + length, until) for length in lengths} | {until})
+        for end, later in pairwise([*ends, until]):
+            intervals = self._sampling_intervals(ids, since, end)
+            if 4 * len(intervals) >= len(ids) or (end == until and intervals):
+                rarer = [channel for channel in ids if channel not in intervals] if later > end else []
+                every = sorted([*intervals.values(), *self._sampling_intervals(rarer, since, later).values()])
+                tenth = len(every) // 10
+                return [sorted(intervals.values())[len(intervals) // 2], every[tenth], every[-1 - tenth]]
         return None
+
+    def _sampling_intervals(self, ids: Sequence[int], since: datetime, until: datetime) -> dict[int, float]:
+        """Times (s) between samples, by channel, of those that have enough samples."""
+        within = microseconds(since), microseconds(until)
+        parts = self._source.results(ids, within, by_portion(sampling_intervals), names=()) if ids else ()
+        columns = ((part["channel_id"].tolist(), (part["interval"] / 1e6).tolist()) for part in parts)
+        return {channel: seconds for part in columns for channel, seconds in zip(*part, strict=True)}
 
     def quarantined_channels(self, since: datetime | None, until: datetime | None) -> list[int] | None:
         """Channels of which samples were quarantined with since <= time < until."""

@@ -328,7 +328,7 @@ def opened(
         connection.execute(queries["settings"])
         if question is not None:
             read()
-            make(f"{question.portion} {question.finish} {queries['select_judged']} usual_interval")
+            make(f"{question.portion} {question.finish} {queries['select_judged']} usual_intervals")
             connection.execute(queries["ask"])
             connection.execute(question.macro)
         session.add(others, files)

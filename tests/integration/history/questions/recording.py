@@ -191,7 +191,9 @@ class Recording:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
-    async def answer(self, question: str, since: datetime, until: datetime, **options: str) -> tuple[Any, str]:
+    async def answer(
+        self, question: str, since: datetime, until: datetime, channels: Sequence[str] = (), **options: str
+    ) -> tuple[Any, str]:
         """The table of an answer, and the lines about it. ``options``: as texts."""
         interval = TimeRange(since.isoformat(), until.isoformat())
-        return await asyncio.to_thread(answer, self.state, questions()[question], interval, (), options)
+        return await asyncio.to_thread(answer, self.state, questions()[question], interval, channels, options)

@@ -111,6 +111,19 @@ async def test_states_that_report_only_changes_have_no_sampling_interval(recorde
     ]
 
 
+async def test_channels_that_are_sampled_differently_are_said(recorded: Recording) -> None:
+    """One step is not for all of them. Those that are sampled half as often as others are not meant."""
+    random = np.random.default_rng(1)
+    for name, every in (("fast/a", 1.0), ("fast/b", 2.0), ("slow/a", 180.0)):
+        seconds = np.arange(0.0, 7200.0, every)
+        await recorded.samples(name, seconds, random.normal(50, 1, len(seconds)))
+    _, notes = await recorded.answer("timeline", at(3600), at(7200))
+    assert "\nstep 2 s, " in notes
+    assert "\nchannels have samples every 1 s to 3 min: ask about those of one kind apart\n" in notes
+    _, notes = await recorded.answer("timeline", at(3600), at(7200), channels=["fast/*"])
+    assert "apart" not in notes
+
+
 async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recording) -> None:
     for name in ("unit/chatty", "unit/mode"):
         await recorded.channel(name, "text", lo=None, hi=None)
