@@ -111,7 +111,7 @@ def _drawn(drawing: Drawing) -> dict[str, Any] | None:
 def _chart(chart: Chart, since: datetime) -> dict[str, Any]:
     return {
         "channel": chart.channel,
-        "unit": chart.unit,
+        "units": chart.units,
         "scores": chart.scores,
         "curves": [
             _curve(names, curve, since)

@@ -110,7 +110,8 @@ def series(
 
     A row for each channel and bucket that has samples: ``channel_id``, ``name``, ``unit``, ``time`` (when the bucket
     begins, at multiples of ``step``), ``min``, ``avg`` and ``max`` of the samples that are not Bad and not NaN (null:
-    all are), ``n_good`` (how many these are), and ``n`` (of all).
+    all are), ``n_good`` (how many these are), and ``n`` (of all). A bucket in which the name or the unit changes has a
+    row of each.
 
     ``step``: a timedelta or a text such as ``"1m"``; None: that of at most 1,001 buckets. The other parameters are
     those of :func:`samples`. Raises ArchiveError.

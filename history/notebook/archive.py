@@ -38,8 +38,9 @@ SAMPLES = pa.schema(
 
 _KEYS = [SAMPLES.field("channel_id"), SAMPLES.field("name"), SAMPLES.field("unit"), SAMPLES.field("time")]
 _VALUES = [pa.field(name, pa.float64()) for name in ("min", "sum", "max")]
+_TIMES = [pa.field(name, TIME) for name in ("first_good", "last_good", "last")]
 _COUNTS = [pa.field(name, pa.int64(), nullable=False) for name in ("n", "n_good")]
-_PARTS = pa.schema([*_KEYS, *_VALUES, *_COUNTS])
+_PARTS = pa.schema([*_KEYS, *_VALUES, *_TIMES, *_COUNTS])
 GAPS = pa.schema(
     [
         pa.field("channel_id", pa.int32(), nullable=False),
@@ -124,18 +125,26 @@ class Archive:
     def series(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime, step: int) -> Any:
         """An Arrow table of curves: for each channel and bucket with samples, ``min``, ``avg`` and ``max`` of the good
         ones (null: there are none), their number ``n_good``, and ``n``, that of all. Buckets begin at multiples of
-        ``step`` (µs).
+        ``step`` (µs); one in which the name or unit changes has a row of each.
 
         By channel and time. Raises OperationError as :meth:`samples`.
         """
+        return self.buckets(channels, since, until, step).drop_columns([field.name for field in _TIMES])
+
+    def buckets(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime, step: int) -> Any:
+        """The table of :meth:`series`, and the times of the ``first_good`` and the ``last_good`` sample (null: there is
+        none) and of the ``last`` one."""
         parts = self._table(_listed(channels), since, until, _PARTS, partial(_buckets, step))
         keys = [field.name for field in _KEYS]
-        merges = [("min", "min"), ("max", "max"), *((name, "sum") for name in ("sum", "n", "n_good"))]
+        merges = [(name, "min") for name in ("min", "first_good")]
+        merges += [(name, "max") for name in ("max", "last_good", "last")]
+        merges += [(name, "sum") for name in ("sum", "n", "n_good")]
         table = parts.unify_dictionaries().group_by(keys, use_threads=False).aggregate(merges)
         averages = pc.divide(table["sum_sum"], table["n_good_sum"])  # null, where the sum is
         columns = {
             **{name: table[name] for name in keys},
             **{"min": table["min_min"], "avg": averages, "max": table["max_max"]},
+            **{"first_good": table["first_good_min"], "last_good": table["last_good_max"], "last": table["last_max"]},
             **{"n": table["n_sum"], "n_good": table["n_good_sum"]},
         }
         return pa.table(columns).sort_by([("channel_id", "ascending"), ("time", "ascending")])
@@ -252,24 +261,30 @@ def _buckets(step: int, samples: Samples, meanings: Meanings) -> Any:
     time, value = samples.time, samples.value
     good = (samples.status < BAD) & ~np.isnan(value)
     number = time // step
-    first = np.flatnonzero(np.diff(number, prepend=number[:1] - 1))
+    meaning = meanings.columns(samples.channel, time)
+    row = meaning["unit"].indices.fill_null(-1).to_numpy()
+    first = np.flatnonzero(np.diff(number, prepend=number[:1] - 1) | np.diff(row, prepend=row[:1]))
     lengths = np.diff(np.append(first, len(time)))
     n_good = np.add.reduceat(good.astype(np.int64), first) if len(first) else np.empty(0, np.int64)
-    without = n_good == 0
-    reductions = ((np.minimum, np.inf), (np.add, 0.0), (np.maximum, -np.inf))
-    values = [
-        pa.array(
-            reduce.reduceat(np.where(good, value, neutral), first) if len(first) else [], pa.float64(), mask=without
-        )
-        for reduce, neutral in reductions
-    ]
-    meaning = meanings.columns(samples.channel[first], time[first])
+
+    def reduced(reduce: np.ufunc, column: Any, neutral: float) -> Any:
+        """Of the good samples of each bucket; null: there are none."""
+        of_good = np.where(good, column, column.dtype.type(neutral))
+        parts = reduce.reduceat(of_good, first) if len(first) else of_good
+        return pa.array(parts, pa.from_numpy_dtype(column.dtype), mask=n_good == 0)
+
+    bounds = np.iinfo(np.int64)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(samples.channel[first]),
-            *(meaning[name] for name in ("name", "unit")),
+            *(meaning[name].take(pa.array(first)) for name in ("name", "unit")),
             pa.array(number[first] * step).cast(TIME),
-            *values,
+            reduced(np.minimum, value, np.inf),
+            reduced(np.add, value, 0),
+            reduced(np.maximum, value, -np.inf),
+            reduced(np.minimum, time, bounds.max).cast(TIME),
+            reduced(np.maximum, time, bounds.min).cast(TIME),
+            pa.array(time[first + lengths - 1]).cast(TIME),
             *(pa.array(counts, pa.int64()) for counts in (lengths, n_good)),
         ],
         schema=_PARTS,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from core.status_codes import BAD
 from core.timestamps import microseconds, utc
+from history.archive.meanings import Meanings
 from history.codec.row_groups import TIME
 from history.notebook.archive import Archive
 from history.questions.drawing import Drawing, named_channels, names_without_curve
@@ -43,11 +44,13 @@ class _ArchiveCurves:
     archive: Archive
 
     def curves(self, names: Sequence[str], since: datetime, until: datetime, step: timedelta) -> Any:
-        curves = self.archive.series(names, since, until, step // timedelta(microseconds=1))
-        first = pa.scalar(since, TIME)
-        begins = pc.if_else(pc.less(curves["time"], first), first, curves["time"])
-        curves = curves.set_column(curves.column_names.index("time"), "time", begins)
-        return curves.filter(pc.is_finite(curves["avg"])).select(_CURVES.names).cast(_CURVES)
+        buckets = self.archive.buckets(names, since, until, step // timedelta(microseconds=1))
+        good = buckets.filter(pc.is_finite(buckets["avg"])).drop_columns(["time", "last"])
+        is_lost = pc.fill_null(pc.not_equal(buckets["last"], buckets["last_good"]), fill_value=True)
+        lost = buckets.filter(is_lost).select(["name", "unit", "last"])
+        parts = good.rename_columns({"first_good": "time"}), lost.rename_columns({"last": "time"})
+        curves = pa.concat_tables(parts, promote_options="default").select(_CURVES.names).cast(_CURVES)
+        return curves.sort_by([("name", "ascending"), ("time", "ascending")])
 
     def held(self, names: Sequence[str], since: datetime, at: datetime) -> Any:
         gaps = self.gaps(names, since, at).filter(~pc.field("backfilled"))
@@ -68,14 +71,16 @@ class _ArchiveCurves:
         for day in reversed(self.archive.days_between(since, until)):
             if not missing:
                 return
-            channels = {row["channel_id"]: row for row in self.archive.channels_of(day, sorted(missing)).to_pylist()}
+            table = self.archive.channels_of(day, sorted(missing))
+            channels, meanings = {row["channel_id"]: row["name"] for row in table.to_pylist()}, Meanings.of_day(table)
             for number, samples in self.archive.samples_of(
                 day, [*channels], (microseconds(since), microseconds(until))
             ):
                 if len(samples):
-                    name, last = channels[number]["name"], samples.part(slice(-1, None))
+                    name, last = channels[number], samples.part(slice(-1, None))
+                    unit = meanings.columns(last.channel, last.time)["unit"][0].as_py()
                     missing.discard(name)
-                    yield name, channels[number]["unit"], utc(last.time[0]), float(last.value[0]), int(last.status[0])
+                    yield name, unit, utc(last.time[0]), float(last.value[0]), int(last.status[0])
 
     def gaps(self, names: Sequence[str], since: datetime, until: datetime) -> Any:
         return self.archive.gaps(names, since, until)

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
@@ -45,7 +46,8 @@ _OTHER_RUN = "other_at"  # column: of an earlier run that is compared with the i
 _CURVE, _MARK, _GAP, _EARLIER = "#1f77b4", "#d62728", "#9aa0a6", "#6a3d9a"
 
 
-Curve: TypeAlias = tuple[Any, Any, Any, Any]  # times with minimum, mean and maximum, which are NaN where gaps begin
+# Times with minimum, mean and maximum, which are NaN from where on no value holds.
+Curve: TypeAlias = tuple[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ class Mark:
 class Chart:
     """Chart of a channel.
 
-    ``gaps``: begin, end, reason; ``scores``: text, of the first row of the channel; ``other``: curve of an earlier run,
-    as if it began with the interval.
+    ``units``: the unit of measurement, each further one with the time from which it holds; ``gaps``: begin, end,
+    reason; ``scores``: text, of the first row of the channel; ``other``: curve of an earlier run, as if it began with
+    the interval.
     """
 
     channel: str
-    unit: str
+    units: Sequence[str]
     scores: str
     curve: Curve
     gaps: Sequence[tuple[datetime, datetime, str]]
@@ -79,7 +82,8 @@ class CurveSource(Protocol):
     """Curves of channels, and what explains them, as tables of Arrow with the columns of :class:`Drawing`."""
 
     def curves(self, names: Sequence[str], since: datetime, until: datetime, step: timedelta) -> Any:
-        """Good samples in buckets."""
+        """Good samples in buckets, each at the time of its first one; behind a bucket whose last sample is not good,
+        a row without values."""
 
     def held(self, names: Sequence[str], since: datetime, at: datetime) -> Any:
         """Values that channels hold at a time, of the last samples before it, from ``since`` on, as rows of curves."""
@@ -127,7 +131,7 @@ class Drawing:
             times = dict[str, list[datetime]]()
             for name, moment in zip(curve["name"].to_pylist(), curve["time"].to_pylist(), strict=True):
                 times.setdefault(name, []).append(moment)
-            late = [name for name in names if name not in times or times[name][0] > since]
+            late = [name for name in names if name not in times or times[name][0] >= since + step]
             curves += [*_held(source, late, since, until - since), curve]
             ended = [name for name in names if name not in times or times[name][-1] + 2 * step < until]
             curves += _held(source, ended, until, until - since)
@@ -142,7 +146,8 @@ class Drawing:
         *reference, (since, until) = self.windows
         if not reference or self.is_of_runs:
             return [(since, until)]
-        begins = [*self.curves["time"].to_pylist(), *self.gaps["from_time"].to_pylist()]
+        seen = self.curves["time"].filter(self.curves["avg"].is_valid())
+        begins = [*seen.to_pylist(), *self.gaps["from_time"].to_pylist()]
         [(begin, end)] = reference
         begin = max(begin, min([*begins, *(mark.begin for mark in self._marks())], default=since))
         if begin >= end:
@@ -181,7 +186,6 @@ class Drawing:
                 for gap in _of_channel(self.gaps, channel).to_pylist()
                 if not gap["backfilled"]
             ]
-            unit = next((text for text in curve["unit"].to_pylist() if text), "")
             broken = _broken(curve, sorted([*(begin for begin, _, _ in gaps), *further]))
             of_channel = [mark for mark in marks if mark.channel in (channel, None)]
             other = None
@@ -189,7 +193,7 @@ class Drawing:
                 earlier, (since, until) = self.windows
                 other = _moved(_between(broken, *earlier), since - earlier[0])
                 broken = _between(broken, since, until)
-            charts.append(Chart(channel, unit, _scores(self.rows, channel), broken, gaps, of_channel, other))
+            charts.append(Chart(channel, _units(curve), _scores(self.rows, channel), broken, gaps, of_channel, other))
         return charts
 
     def figure(self) -> Any:
@@ -242,7 +246,8 @@ class Drawing:
                     axes.axvspan(mark.begin, mark.end, facecolor=(color, 0.2), edgecolor=(color, 0.6), linewidth=0.8)
             points = [(mark.begin, mark.value) for mark in chart.marks if mark.value is not None]
             axes.plot(*zip(*points, strict=True) if points else ([], []), "o", color=_MARK, markersize=3)
-        unit, scores = f" [{chart.unit}]" if chart.unit else "", f"   {chart.scores}" if chart.scores else ""
+        unit = f" [{', '.join(chart.units)}]" if chart.units else ""
+        scores = f"   {chart.scores}" if chart.scores else ""
         row[0].set_title(f"{chart.channel}{unit}{scores}", fontsize=9, loc="left")
 
     def _legend(self, charts: Sequence[Chart]) -> list[Any]:
@@ -344,6 +349,15 @@ def _is_end(name: str) -> bool:
 
 def _texts(value: object) -> list[str]:
     return [text for text in ([value] if isinstance(value, str) else value or ()) if text]  # type: ignore[attr-defined]
+
+
+def _units(curve: Any) -> list[str]:
+    """Units of a curve in their order, each further one with its first time; none if it never had one."""
+    rows = zip(curve["unit"].to_pylist(), curve["time"].to_pylist(), strict=True)
+    units = [(unit or "no unit", next(rows_of_unit)[1]) for unit, rows_of_unit in groupby(rows, itemgetter(0))]
+    if {unit for unit, _ in units} <= {"no unit"}:
+        return []
+    return [units[0][0], *(f"{unit} from {time:%Y-%m-%d %H:%M:%S} on" for unit, time in units[1:])]
 
 
 def _scores(rows: Any, channel: str) -> str:

@@ -347,14 +347,30 @@ LEFT JOIN (SELECT DISTINCT channel_id
 ORDER BY c.name;
 
 -- name: select_curves
--- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing.
-SELECT c.name, c.unit, greatest(b.begins, $2::TIMESTAMPTZ) AS time, b.min, b.avg, b.max
-FROM (SELECT s.channel_id, bucket_of(s.time, $4::BIGINT) AS begins, min(s.value) AS min, avg(s.value) AS avg,
-             max(s.value) AS max
-      FROM good_samples($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS s
-      GROUP BY ALL) AS b
-JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = b.channel_id
-ORDER BY c.name, b.begins;
+-- Good samples of channels $1 (patterns) with $2 <= time < $3 in buckets of $4 µs, for a drawing. Behind a bucket whose
+-- last sample is not good, there is a row without values: nothing holds from then on.
+WITH
+samples AS (
+    SELECT s.channel_id, s.unit, s.time, CASE WHEN s.status >= 0 AND abs(s.value) < 1e50 THEN s.value END AS value
+    FROM stored_samples AS s
+    WHERE s.channel_id IN channel_ids($1::TEXT[]) AND s.time >= $2::TIMESTAMPTZ AND s.time < $3::TIMESTAMPTZ
+),
+buckets AS (
+    SELECT s.channel_id, s.unit, bucket_of(s.time, $4::BIGINT) AS begins, max(s.time) AS last,
+           min(s.time) FILTER (s.value IS NOT NULL) AS first_good, max(s.time) FILTER (s.value IS NOT NULL) AS last_good,
+           min(s.value) AS min, avg(s.value) AS avg, max(s.value) AS max
+    FROM samples AS s
+    GROUP BY ALL
+)
+SELECT c.name, p.unit, p.time, p.min, p.avg, p.max
+FROM (SELECT b.channel_id, b.unit, b.first_good AS time, b.min, b.avg, b.max
+      FROM buckets AS b
+      WHERE b.first_good IS NOT NULL
+      UNION ALL
+      SELECT b.channel_id, b.unit, b.last, NULL, NULL, NULL FROM buckets AS b WHERE b.last IS DISTINCT FROM b.last_good
+     ) AS p
+JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = p.channel_id
+ORDER BY c.name, p.time;
 
 -- name: select_held
 -- Values that channels $1 (patterns) hold at $3, as rows of select_curves: those of their last samples from $2 on,
@@ -370,7 +386,8 @@ gaps AS (
     FROM chart_gaps($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ) AS g
     WHERE NOT g.backfilled
 )
-SELECT c.name, c.unit, greatest(l.time, least($3::TIMESTAMPTZ, now(), c.ends)) AS time,
+SELECT c.name, unit_at(l.channel_id, l.time, patterns := $1::TEXT[]) AS unit,
+       greatest(l.time, least($3::TIMESTAMPTZ, now(), c.ends)) AS time,
        l.value AS min, l.value AS avg, l.value AS max
 FROM last_samples AS l
 JOIN channels_like($1::TEXT[]) AS c ON c.channel_id = l.channel_id

@@ -194,6 +194,24 @@ def test_reference_begins_where_something_is_to_be_seen() -> None:
     assert lengths == [70, 60], "ten hours of nothing have no axis"
 
 
+def test_reference_without_good_samples_has_no_axis() -> None:
+    answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
+    bad = curves("a", since=at(-600))
+    for column in ("min", "avg", "max"):
+        bad = bad.set_column(bad.column_names.index(column), column, pa.nulls(len(bad), pa.float64()))
+    drawn = Drawing("q", answer, pa.concat_tables([bad, curves("a")]), gaps(), [(at(-600), START), (START, END)])
+    assert drawn.axes == [(START, END)]
+
+
+def test_each_unit_of_a_curve_is_named() -> None:
+    answer = rows(channel=(pa.string(), ["a"]), changed_at=(TIME, [at(5)]))
+    before, after = curves("a").slice(0, 30), curves("a").slice(30)
+    after = after.set_column(1, "unit", pa.array(["mbar"] * 30))
+    drawn = Drawing("q", answer, pa.concat_tables([before, after]), gaps(), [(START, END)])
+    [axes] = drawn.figure().axes
+    assert axes.get_title("left") == "a [bar, mbar from 2026-03-09 10:30:00 on]"
+
+
 def test_texts_and_channels_too_many_are_named_in_lines_that_fit() -> None:
     names = [f"hall/line{i}/conveyor_temperature" for i in range(20)]
     answer = rows(channel=(pa.string(), ["hall/mode", *names]))

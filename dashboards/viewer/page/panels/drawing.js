@@ -54,7 +54,8 @@ function shared(curves) {
 
 function figure(chart, { axes, reference, since }, context) {
   const shown = regions(chart, reference, since);
-  const definition = panel(chart.unit, axes.length > 1 ? shared(chart.curves) : {});
+  const unit = chart.units.length === 1 ? chart.units[0] : ""; // of several, an axis cannot say one
+  const definition = panel(unit, axes.length > 1 ? shared(chart.curves) : {});
   const length = (axis) => axis[1] - axis[0];
   const plots = axes.map((axis) => {
     const range = { since: axis[0], until: axis[1] };
@@ -69,7 +70,7 @@ function figure(chart, { axes, reference, since }, context) {
     "figcaption",
     { title: chart.channel },
     element("a", { href }, chart.channel),
-    [chart.unit && ` [${chart.unit}]`, chart.scores && ` ${chart.scores}`].filter(Boolean).join(" "),
+    [chart.units.length && ` [${chart.units.join(", ")}]`, chart.scores && ` ${chart.scores}`].filter(Boolean).join(" "),
   );
   return { node: element("figure", {}, caption, element("div", { class: "axes" }, ...plots.map(({ node }) => node))), plots };
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -240,19 +240,20 @@ def test_each_answer_is_drawn(archived: State, tmp_path: Path) -> None:
         assert bool(list(marks_of(table, at(4800)))) == (name not in _WITHOUT_TIMES), name
 
 
-@pytest.mark.parametrize("state", ["stored", "archived"])
-def test_values_that_hold_at_the_edges_are_drawn(
-    state: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A value before the interval holds, and the last one until its end, but not behind a gap or a bad value."""
-    drawings, in_notebook = list[Drawing](), list[Drawing]()
-    monkeypatch.setattr("history.questions.ask._draw", lambda drawing, _: drawings.append(drawing))
-    monkeypatch.setattr(Drawing, "figure", lambda *drawing: in_notebook.extend(drawing))
-    channels = ["boiler/slow", "boiler/silent", "boiler/missing", "boiler/mode"]
-    for since, until in ((4010, 4300), (4150, 4300)):
+@pytest.fixture(params=["stored", "archived"])
+def drawn(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[Sequence[str], float, float], Drawing]:
+    """Draws channels from so many seconds on, until so many; of archived ones, the notebook draws the same."""
+    state: State = request.getfixturevalue(request.param)
+
+    def draw(channels: Sequence[str], since: float, until: float) -> Drawing:
+        drawings, in_notebook = list[Drawing](), list[Drawing]()
+        monkeypatch.setattr("history.questions.ask._draw", lambda drawing, _: drawings.append(drawing))
+        monkeypatch.setattr(Drawing, "figure", lambda *drawing: in_notebook.extend(drawing))
         interval = TimeRange(at(since).isoformat(), at(until).isoformat())
         table, _ = answer(
-            request.getfixturevalue(state),
+            state,
             questions()["gaps_and_coverage"],
             interval,
             channels,
@@ -260,17 +261,24 @@ def test_values_that_hold_at_the_edges_are_drawn(
             limits=LIMITS,
             plot=tmp_path / "drawn.svg",
         )
-        assert {*table["channel"].to_pylist()} >= {*channels[:3]}
-        if state == "archived":
-            folder = str(request.getfixturevalue(state).root.with_name("archive"))
+        if request.param == "archived":
+            folder = str(state.root.with_name("archive"))
             notebook.plot(folder, start=at(since), end=at(until), answer=table)
-            for drawn, expected in zip(in_notebook[-1].charts(), drawings[-1].charts(), strict=True):
-                assert (drawn.channel, drawn.unit) == (expected.channel, expected.unit)
-                assert [max(at(since), gap[0]) for gap in drawn.gaps] == [
-                    max(at(since), gap[0]) for gap in expected.gaps
-                ]
-                for one, other in zip(drawn.curve, expected.curve, strict=True):
-                    np.testing.assert_allclose(one.astype(float), other.astype(float))
+            for one, expected in zip(in_notebook[-1].charts(), drawings[-1].charts(), strict=True):
+                assert (one.channel, one.units) == (expected.channel, expected.units)
+                assert [max(at(since), gap[0]) for gap in one.gaps] == [max(at(since), gap[0]) for gap in expected.gaps]
+                for values, others in zip(one.curve, expected.curve, strict=True):
+                    np.testing.assert_allclose(values.astype(float), others.astype(float))
+        return drawings[-1]
+
+    return draw
+
+
+def test_values_that_hold_at_the_edges_are_drawn(drawn: Callable[[Sequence[str], float, float], Drawing]) -> None:
+    """A value before the interval holds, and the last one until its end, but not behind a gap or a bad value."""
+    channels = ["boiler/slow", "boiler/silent", "boiler/missing", "boiler/mode"]
+    drawings = [drawn(channels, since, 4300) for since in (4010, 4150)]
+    assert {*drawings[0].rows["channel"].to_pylist()} >= {*channels[:3]}
     held, behind_gap = (
         {
             name: [(row["time"], row["avg"]) for row in drawing.curves.to_pylist() if row["name"] == name]
@@ -284,6 +292,28 @@ def test_values_that_hold_at_the_edges_are_drawn(
     assert (last[1][0], last[0][0] < at(4200)) == (at(4300), True), "held where no gap is recorded"
     assert held["boiler/missing"][-1][0] < at(4200)
     assert held["boiler/mode"] == []
+
+
+def test_no_value_is_held_from_a_bad_sample_on(drawn: Callable[[Sequence[str], float, float], Drawing]) -> None:
+    """Bad samples at 4800 s and 4801 s: alone in their buckets, or behind good ones in the last one of the day."""
+    for until in (4900, 9000):
+        [chart] = drawn(["boiler/moving"], 4700, until).charts()
+        time, _, middle, _ = chart.curve
+        ends = time[np.isnan(middle)].tolist()
+        assert ends[-1] == at(4801).replace(tzinfo=None)
+        assert np.isnan(middle).tolist().index(True) == len(middle) - len(ends), "nothing is drawn behind them"
+
+
+def test_values_from_before_a_change_keep_their_unit(drawn: Callable[[Sequence[str], float, float], Drawing]) -> None:
+    """Also those that are held from before the interval, and those of the bucket in which the unit changes."""
+    for since, until, units in (
+        (4300, 4400, ["°C"]),
+        (1000, 9007, ["°C", "K from 2026-03-09 11:15:00 on"]),
+        (4600, 4700, ["K"]),
+        (4950, 4960, ["K"]),
+    ):
+        [chart] = drawn(["boiler/sp"], since, until).charts()
+        assert chart.units == units
 
 
 @pytest.mark.slow
