@@ -1,5 +1,5 @@
-// The path of a series for uPlot: straight from value to value, or in steps. A null lifts the pen, so that nothing is
-// drawn over a gap; an undefined is the row of another series. uPlot's own builders find gaps by columns of pixels, and
+// The path of a series for uPlot: straight from value to value, or in steps, which hold until the next row. A null lifts
+// the pen, so that nothing is drawn over a gap; an undefined is the row of another series. uPlot's own builders find gaps by columns of pixels, and
 // miss those that are narrower.
 export function line(stepped) {
   return (u, index, first, last) => {
@@ -21,12 +21,10 @@ export function line(stepped) {
       run = [];
     };
     for (let row = first; row <= last; row++) {
+      if (values[row] === undefined) continue;
+      if (stepped && run.length) run.push([x(times[row]), run.at(-1)[1]]);
       if (values[row] === null) end();
-      else if (values[row] !== undefined) {
-        const point = [x(times[row]), y(values[row])];
-        if (stepped && run.length) run.push([point[0], run.at(-1)[1]]);
-        run.push(point);
-      }
+      else run.push([x(times[row]), y(values[row])]);
     }
     end();
     return { stroke, fill, band, clip: null, gaps: [], flags: 1 }; // 1: a band clips its fill, not its line

@@ -27,7 +27,7 @@ _DRAW = """
   }));
 }
 """
-_CASES: dict[str, tuple[list[float], list[float | None], list[tuple[int, int]]]] = {
+_STRAIGHT: dict[str, tuple[list[float], list[float | None], list[tuple[int, int]]]] = {
     "a gap": ([100, 200, 300, 400], [1, 2, None, 3], [(100, 200), (400, 400)]),
     "a gap within a pixel, then quiet": ([100, 300, 300.2, 300.4, 700, 800], [1, 2, None, 2, 3, 2], [(100, 800)]),
     "a null at the last value's pixel": ([100, 300, 300.2, 700, 800], [1, 2, None, 3, 2], [(100, 300), (700, 800)]),
@@ -35,18 +35,22 @@ _CASES: dict[str, tuple[list[float], list[float | None], list[tuple[int, int]]]]
     "values beside the shown time": ([-300, 1300], [2, 3], [(0, 999)]),
     "a gap over the left edge": ([-100, -50, 50, 300], [1, None, 2, 3], [(50, 300)]),
 }
+_STEPPED = _STRAIGHT | {  # a value holds until the null
+    "a gap": ([100, 200, 300, 400], [1, 2, None, 3], [(100, 300), (400, 400)]),
+    "nulls at both ends": ([0, 50, 100, 900, 1000], [None, 1, 2, 3, None], [(50, 999)]),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stepped", [False, True], ids=["straight", "stepped"])
-async def test_ink_is_where_values_are(stepped: bool) -> None:
+@pytest.mark.parametrize("cases", [_STRAIGHT, _STEPPED], ids=["straight", "stepped"])
+async def test_ink_is_where_values_are(cases: dict[str, tuple[list[float], list[Any], list[tuple[int, int]]]]) -> None:
     async with running_browser() as browser:
         page = await browser.new_page()
         await page.set_content("<!doctype html><body></body>")
         await page.add_script_tag(path=str(UPLOT / "uPlot.iife.js"))
         await page.add_script_tag(content=(FOLDER / "panels" / "line.js").read_text().replace("export ", ""))
-        for name, (times, values, expected) in _CASES.items():
-            ink: list[int] = await page.evaluate(_DRAW, [stepped, times, values])
+        for name, (times, values, expected) in cases.items():
+            ink: list[int] = await page.evaluate(_DRAW, [cases is _STEPPED, times, values])
             assert _without_edges(ink) == _without_edges(_columns(expected)), name
 
 
