@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
@@ -67,16 +67,16 @@ def wide(long: Frame) -> Frame:
     if at is None or not texts:
         return long
     times = sorted(set(long.columns[at]))
-    place = {time: row for row, time in enumerate(times)}
+    place = {moment: row for row, moment in enumerate(times)}
     series = len(set(zip(*(long.columns[i] for i in texts), strict=True))) * len(values)
     if series * len(times) > MAX_CELLS:
         raise QueryError(504, f"{series:,} curves of {len(times):,} points: choose fewer channels")
     columns_by_name: dict[str, list[Any]] = {}
-    for row, time in enumerate(long.columns[at]):
+    for row, moment in enumerate(long.columns[at]):
         name_of_series = " ".join(str(long.columns[i][row]) for i in texts)
         for i in values:
             name = name_of_series if len(values) == 1 else f"{long.names[i]} {name_of_series}"
-            columns_by_name.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
+            columns_by_name.setdefault(name, [None] * len(times))[place[moment]] = long.columns[i][row]
     kinds: list[Kind] = ["time"]
     kinds += ["number"] * len(columns_by_name)
     return Frame([long.names[at], *columns_by_name], kinds, [times, *columns_by_name.values()], long.notice)
@@ -92,8 +92,8 @@ def _plain(value: object) -> object:
 _PLAIN: tuple[tuple[type | tuple[type, ...], Callable[[Any], object]], ...] = (
     ((bool, int, str, type(None)), lambda value: value),
     (float, lambda value: value if math.isfinite(value) else None),
-    (datetime, lambda value: value.timestamp() * 1000),
-    (date, lambda value: datetime.combine(value, datetime.min.time()).timestamp() * 1000),
+    (datetime, lambda value: (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000),
+    (date, lambda value: datetime.combine(value, time(), UTC).timestamp() * 1000),
     (Decimal, lambda value: float(value) if value.is_finite() else None),
     (timedelta, lambda value: value.total_seconds()),
     (list, lambda value: ", ".join(f"{one:.6g}" if isinstance(one, float) else str(one) for one in value)),
