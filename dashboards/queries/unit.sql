@@ -81,8 +81,8 @@ SELECT (SELECT count(*) FROM beginnings AS b WHERE b.begins_outage) AS "Outages"
 
 -- name: curves
 -- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest
--- value of each step, so that no peak is lost: in this order while the mean rises. Each step has two rows, since
--- Grafana breaks a line where only another one has a row. Without a value there are no rows, as in 3 Channel.
+-- value of each step, so that no peak is lost: in this order while the mean rises. Without a value there are no rows,
+-- as in 3 Channel.
 WITH points AS MATERIALIZED (
     SELECT c.id, c.name, d.time, d.low, d.high, d.mean < lag(d.mean) OVER (PARTITION BY c.id ORDER BY d.time) AS falls
     FROM (

@@ -66,9 +66,15 @@ def states_keep_their_colours(dashboard: Json) -> Iterator[str]:
             yield panel["title"]
 
 
-def states_are_not_cut_by_nulls(dashboard: Json) -> Iterator[str]:
-    """A long time series made wide has nulls where another series has a row: bars end there."""
-    for panel in _panels(dashboard, "state-timeline"):
+def series_are_not_cut_by_nulls(dashboard: Json) -> Iterator[str]:
+    """A long time series made wide has nulls where another series has a row: bars of states and lines end there."""
+    lines = [
+        panel
+        for panel in _panels(dashboard, "timeseries")
+        if _defaults(panel)["custom"]["drawStyle"] == "line"
+        and all(" AS metric" in target["rawSql"] for target in panel["targets"])
+    ]
+    for panel in (*_panels(dashboard, "state-timeline"), *lines):
         parted = [t["options"]["fields"] for t in panel["transformations"] if t["id"] == "partitionByValues"]
         if any(target["format"] != "table" for target in panel["targets"]) or parted != [["metric"]]:
             yield panel["title"]
@@ -272,7 +278,7 @@ def counts_of_gaps_are_of_outages(dashboard: Json) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     states_keep_their_colours,
-    states_are_not_cut_by_nulls,
+    series_are_not_cut_by_nulls,
     units_are_grafanas_or_suffixes,
     values_beside_each_other_are_legible,
     all_rows_are_shown,

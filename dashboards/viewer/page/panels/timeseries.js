@@ -121,7 +121,7 @@ function pointed(configs, names, raw, regions) {
       .filter(({ value, config }) => value !== undefined && value !== null && !config.custom.hideFrom?.tooltip)
       .map(({ name, index, value, config }) => ({
         shade: paint(config, index),
-        text: config.displayName || name,
+        text: name,
         value: worded(config, value),
       }));
     const notes = regions.filter(({ from, to }) => from <= at && at <= to).map(({ text }) => text);
@@ -141,7 +141,7 @@ function style(config, index, names) {
       : line(custom.lineInterpolation === "stepAfter");
   const banded = custom.fillBelowTo && names.includes(custom.fillBelowTo);
   return {
-    label: config.displayName || names[index],
+    label: names[index],
     stroke: custom.lineWidth === 0 ? "transparent" : shade,
     width: custom.lineWidth ?? 1,
     dash: custom.lineStyle?.fill === "dash" ? custom.lineStyle.dash || [6, 4] : undefined,
@@ -191,7 +191,7 @@ function legend(panel, configs, names, raw) {
         "span",
         {},
         element("i", { style: { background: paint(config, index) } }),
-        config.displayName || name,
+        name,
         panel.options.legend.calcs?.includes("lastNotNull") ? element("b", {}, worded(config, value)) : null,
       );
     }),
@@ -203,8 +203,8 @@ export function timeseries(panel, answers, context) {
   const found = joined(frames);
   if (!found) return null;
   const { fields, data: raw } = found;
-  const names = fields.map((field) => field.name);
   const configs = fields.map((field) => configOf(panel, field, extra));
+  const names = fields.map((field, index) => configs[index].displayName || field.name);
   const stacked = configs.some((config) => config.custom.stacking?.mode === "normal");
   const regions = context.regions.filter(({ series }) => !series || names.some((name) => series.includes(name)));
   const first = configs[0] || configOf(panel, { name: "" }, extra);

@@ -96,15 +96,6 @@ async def test_unit_trend_shows_a_peak_within_a_step(panels: Panels) -> None:
     assert max(value for value in curves["value"] if value is not None) == 9
 
 
-async def test_lines_of_a_chart_have_rows_at_the_same_times(panels: Panels) -> None:
-    """Grafana breaks a line where only another one has a row."""
-    found = await panels.ask("unit", "${measure:text}", **_HERE | {"unit": "pump/yard"})
-    assert found["time"]
-    two = await panels.ask("unit", "${measure:text}", **_HERE)
-    assert len(two["time"]) == len(set(two["time"]))
-    assert set(found["time"]) == set(two["time"])
-
-
 _CUT = """
 WITH
 cut AS (
