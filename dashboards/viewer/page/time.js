@@ -79,8 +79,20 @@ export const zone = {
 };
 
 // A date whose fields in UTC are what a clock of the zone shows.
-export function wall(ms) {
+function wall(ms) {
   return new Date(zone.utc ? ms : ms - new Date(ms).getTimezoneOffset() * 6e4);
+}
+
+// A date whose fields in the browser's zone are what a clock of the zone shows, for uPlot, which reads these. By itself, no
+// date has those of an hour that the browser's zone leaves out.
+export function fielded(ms) {
+  const utc = new Date(ms);
+  if (!zone.utc) return utc;
+  const date = new Date(utc.toISOString().slice(0, 23));
+  for (const field of ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds", "Milliseconds"]) {
+    date[`get${field}`] = () => utc[`getUTC${field}`]();
+  }
+  return date;
 }
 
 export function stamp(ms) {

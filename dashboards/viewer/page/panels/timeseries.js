@@ -1,7 +1,7 @@
 // Lines, bands, bars and points over time, drawn by uPlot (a global of its script). A null is a gap: no line is drawn over it.
 import { element } from "../dom.js";
 import { colour, configOf, css, seriesColour, transformed, worded } from "../fields.js";
-import { stamp, wall } from "../time.js";
+import { fielded, stamp } from "../time.js";
 import { tip } from "../tip.js";
 import { line } from "./line.js";
 import { tickLabels } from "../units.js";
@@ -235,7 +235,7 @@ export function timeseries(panel, answers, context) {
   };
   const options = {
     ms: 1,
-    tzDate: (ms) => new Date(wall(ms).toISOString().slice(0, 23)), // uPlot reads the fields of the browser's zone
+    tzDate: fielded,
     width: 300,
     height: 100,
     scales: { x: { time: true, range: () => [context.range.since, context.range.until] }, y: { range: soft } },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dashboards.viewer.library import Library
 from dashboards.viewer.page import FOLDER, UPLOT
 from tests.integration.dashboards.viewer.browser_page import running_browser
 
-# Draws a panel. Of each series the share of columns of pixels in which it has ink.
+# Draws a panel. The labels of its axis of time; and of each series the share of columns of pixels in which it has ink.
 _DRAW = """
 async ([panel, answer, since, until]) => {
   const { timeseries } = await import("/panels/timeseries.js");
@@ -36,7 +37,7 @@ async ([panel, answer, since, until]) => {
     return columns.filter((x) => rows.some((y) => is(4 * (y * width + x)))).length / width;
   };
   const shares = Object.fromEntries(plot.series.slice(1).map(({ label, stroke }) => [label, share(stroke())]));
-  return { shares };
+  return { labels: plot.axes[0]._values, shares };
 }
 """
 
@@ -77,3 +78,16 @@ async def test_curve_is_not_cut_where_only_another_one_has_a_row() -> None:
     async with blank_page() as page:
         drawn = await page.evaluate(_DRAW, [*asked, 0, 21_600_000])
     assert drawn["shares"] == {"fast": pytest.approx(0.75, abs=0.01), "slow": pytest.approx(1, abs=0.01)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("utc", "hours"), [(True, range(9)), (False, (1, *range(3, 11)))], ids=["UTC", "local"])
+async def test_labels_of_time_are_those_of_the_zone(utc: bool, hours: Sequence[int]) -> None:
+    """Also where the browser's zone has no 02:00: on the day on which summer time begins."""
+    since, until = (datetime(2026, 3, 29, hour, tzinfo=UTC).timestamp() * 1000 for hour in (0, 8))
+    rows = [(since, 1.0, 2.0), (until, 1.0, 2.0)]
+    asked = answered("plantlog-health", "Wait in the spool", ["time", "median", "maximum"], rows)
+    async with blank_page("Europe/Berlin") as page:
+        await page.evaluate("(utc) => localStorage.setItem('zone', utc ? 'UTC' : 'local')", utc)
+        drawn = await page.evaluate(_DRAW, [*asked, since, until])
+    assert [label.partition("\n")[0] for label in drawn["labels"]] == [f"{hour:02}:00" for hour in hours]
