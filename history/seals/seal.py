@@ -52,11 +52,6 @@ async def seal_closed(
     return sorted({date.fromisoformat(result.seal.day) for result in done or ()})
 
 
-async def sealed_days(connection: asyncpg.Connection[Any]) -> set[date]:
-    """The days that have a seal."""
-    return {row["day"] for row in await connection.fetch(load("evidence")["select_sealed_days"])}
-
-
 async def seal_days(
     dsn: str,
     state: State,

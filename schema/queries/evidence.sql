@@ -115,9 +115,6 @@ FROM days AS d
 WHERE NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = d.day AND s.installation IN (0, $2))
 ORDER BY d.day;
 
--- name: select_sealed_days
-SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
-
 -- name: select_sealed_before
 -- The newest day before $2 that chain $1 sealed.
 SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $1 AND s.day < $2;
