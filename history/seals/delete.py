@@ -107,23 +107,23 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
                 for day in deletion.days():  # what came until now is no part of the deletion
                     await sealing.amend(chain, day)
             await connection.execute(load("evidence")["lock_packing"])
-            return await _delete(connection, state, deletion, named, dry_run)
+            return await _delete(connection, state, deletion, scope.chain, named, dry_run)
 
 
 async def _delete(
     connection: asyncpg.Connection[Any],
     state: State,
     deletion: Deletion,
+    chain: int,
     named: Sequence[NamedInterval],
     dry_run: bool,
 ) -> DeletionResult:
-    scope = await load_scope(connection, await own_scope_number(connection, state))
     done: list[SealResult] = []
     async with connection.transaction(isolation="repeatable_read"):
         started = await connection.fetchval(load("evidence")["select_clock"])
         counts, days = Counter[NamedInterval](), list[_Day]()
         for day in deletion.days():
-            of_day = await _planned(connection, day, scope.chain, deletion, named, counts)
+            of_day = await _planned(connection, day, chain, deletion, named, counts)
             days += [of_day] if of_day is not None else []
         if dry_run or not counts:
             return DeletionResult(counts.total(), counts, [])
@@ -134,7 +134,7 @@ async def _delete(
         for (since, until), channels in by_interval.items():
             deleted += await connection.fetchval(load("evidence")["delete_samples"], channels, since, until, why)
         for deleted_day in days:
-            done += await _amended(connection, state, deleted_day, deletion, started)
+            done.append(await _amended(connection, state, deleted_day, deletion, started))
     for seal in done:
         ChainHead(seal.seal.serial, seal.seal.hash()).save(state)
     return DeletionResult(deleted, counts, done)
@@ -182,7 +182,7 @@ async def _planned(
 
 async def _amended(
     connection: asyncpg.Connection[Any], state: State, deleted_day: _Day, deletion: Deletion, started: datetime
-) -> list[SealResult]:
+) -> SealResult:
     """The amended seal of a day, once the remaining samples are as expected."""
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
@@ -203,7 +203,7 @@ async def _amended(
         )
     span = {"from": deletion.since.isoformat(), "to": deletion.until.isoformat()}
     differs = {"channels": listed, "deleted": {**span, "by": deletion.by, "why": deletion.why}}
-    scope = (await load_scope(connection, sealed.seals[-1].installation)).of_installation(sealed.seals[-1].installation)
+    scope = await load_scope(connection, sealed.seals[-1].installation)
     key = (await Sealing.begin(connection, state, scope))[0].key
     content = SealContent(sealed.parts[-1], sealed.seals[-1].gaps, changed, sealed.document)
-    return [await write_revision(connection, key, day, scope, sealed, content, differs, started)]
+    return await write_revision(connection, key, day, scope, sealed, content, differs, started)
