@@ -6,12 +6,11 @@ import asyncio
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -79,7 +78,7 @@ def run(
         checked_files: list[tuple[Checked, KeptPortions]] = []
         with _progress(console) as progress:
             for reader in [_reader(file, options) for file in files]:
-                kept = stack.enter_context(KeptPortions(state.root))
+                kept = stack.enter_context(closing(KeptPortions(state.root)))
                 bar = _bar(progress, "check", reader.file)
 
                 def keep(portion: ImportPortion, kept: KeptPortions = kept, bar: Callable[[int], None] = bar) -> None:
@@ -325,16 +324,12 @@ class KeptPortions:
         self._folder = folder
         self._bytes_read: list[int] = []
         try:
-            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (closed by the context manager)
+            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (close() closes it)
         except OSError as error:
             raise self._failure(error) from None
 
-    def __enter__(self) -> KeptPortions:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove the portions."""
         self._file.close()
 
     def add(self, portion: ImportPortion) -> None:
