@@ -18,25 +18,22 @@ from typing import Any
 from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import State
-from core.timestamps import HOUR_US, begin, microseconds
 from history import standalone
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile, best_encoding
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
-from history.reading.reader import connect, gap_rows, has_data, seal_time
+from history.reading.reader import add_event, connect, gap_rows, has_data, seal_time
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from history.standalone import (
-    EVENT_WIDTHS,
     METADATA,
     ChannelDigests,
     SealBundle,
     compare,
     event_digests,
     gaps_digest,
-    row_bytes,
 )
 from schema.queries import load
 
@@ -157,15 +154,13 @@ class _Export:
         """Rows written, hours that differ."""
         rows_by_hour: dict[int, list[bytes]] = {}
         rows: list[tuple[Any, ...]] = []
-        total, first = 0, microseconds(begin(self.sealed.day))
+        total = 0
         with ExitStack() as stack:
             file = RowFile(path, EVENTS)
             stack.callback(file.abandon)
             async for values in self.stored.event_rows(self.scope):
                 rows.append(values)
-                rows_by_hour.setdefault((values[0] - first) // HOUR_US, []).append(
-                    row_bytes(*values, widths=EVENT_WIDTHS)
-                )
+                add_event(rows_by_hour, values, self.sealed.day)
                 if len(rows) == _EVENT_ROWS:
                     file.write(rows)
                     total, rows = total + len(rows), []

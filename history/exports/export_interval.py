@@ -21,25 +21,23 @@ from core.files import atomic_path
 from core.formatting import count
 from core.paths import State
 from core.patterns import no_match
-from core.timestamps import HOUR_US, begin, days_between, hours_between, microseconds
+from core.timestamps import begin, days_between, hours_between, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, INTERVAL_METADATA, RowFile, SampleFile
 from history.exports.export import new_files
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
-from history.reading.reader import connect, gap_rows
+from history.reading.reader import add_event, connect, gap_rows, gap_rows_between
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from history.standalone import (
-    EVENT_WIDTHS,
     ChannelLabel,
     HourDigests,
     compare,
     event_digests,
     gaps_digest,
     labels_of,
-    row_bytes,
 )
 from schema.queries import load
 
@@ -215,8 +213,7 @@ class _Writer:
         rows: list[tuple[Any, ...]] = []
         hours: dict[int, list[bytes]] = {}
         async for row in stored.event_rows(self._sealed_scope(sealed)):
-            hour = (row[0] - microseconds(begin(stored.day))) // HOUR_US
-            hours.setdefault(hour, []).append(row_bytes(*row, widths=EVENT_WIDTHS))
+            add_event(hours, row, stored.day)
             selected = self.selected is None or row[4] is None or row[4] in self.selected
             if first <= row[0] < last and selected and self.scope.covers(row[3], row[4]):
                 rows.append(row)
@@ -235,15 +232,9 @@ class _Writer:
 
     async def _gaps(self) -> list[tuple[Any, ...]]:
         """Gaps of the selected channels, and of sources that they are or were read from."""
-        queries, selected = load("evidence"), self.selected
-        rows = await self.connection.fetch(queries["select_gaps"], self.interval.since, self.interval.until)
-        if selected is not None:
-            of_channels = await self.connection.fetch(queries["select_channel_sources"])
-            sources = {row["source_id"] for row in of_channels if row["id"] in selected}
-            selected_ids = {None, *selected}
-            rows = [row for row in rows if row["source_id"] in sources and row["channel_id"] in selected_ids]
-        return [
-            tuple(microseconds(value) if isinstance(value, datetime) else value for value in row.values())
-            for row in rows
-            if self.scope.covers(row["source_id"])
-        ]
+        rows = await gap_rows_between(self.connection, self.interval.since, self.interval.until, self.scope)
+        if (selected := self.selected) is None:
+            return rows
+        of_channels = await self.connection.fetch(load("evidence")["select_channel_sources"])
+        sources = {row["source_id"] for row in of_channels if row["id"] in selected}
+        return [row for row in rows if row[0] in sources and (row[1] is None or row[1] in selected)]

@@ -104,9 +104,15 @@ async def event_hours(rows: AsyncIterator[tuple[Any, ...]], day: date) -> dict[i
     """Hour → events, as the specification has them."""
     hours: dict[int, list[bytes]] = {}
     async for values in rows:
-        hour = (values[0] - microseconds(begin(day))) // HOUR_US
-        hours.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+        add_event(hours, values, day)
     return hours
+
+
+def add_event(hours: dict[int, list[bytes]], values: tuple[Any, ...], day: date) -> int:
+    """Add an event of a day to those of its hour, which is returned."""
+    hour: int = (values[0] - microseconds(begin(day))) // HOUR_US
+    hours.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+    return hour
 
 
 async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:
@@ -124,7 +130,14 @@ async def event_rows(connection: asyncpg.Connection[Any], day: date, scope: Scop
 
 async def gap_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> list[tuple[Any, ...]]:
     """The gaps that touch a day, as the specification's fields."""
-    rows = await connection.fetch(load("evidence")["select_gaps"], begin(day), begin(day, 24))
+    return await gap_rows_between(connection, begin(day), begin(day, 24), scope)
+
+
+async def gap_rows_between(
+    connection: asyncpg.Connection[Any], since: datetime, until: datetime, scope: Scope
+) -> list[tuple[Any, ...]]:
+    """The gaps that touch an interval, as the specification's fields."""
+    rows = await connection.fetch(load("evidence")["select_gaps"], since, until)
     return [
         tuple(microseconds(v) if isinstance(v, datetime) else v for v in row.values())
         for row in rows

@@ -17,12 +17,12 @@ from core.samples import Samples, slices
 from core.timestamps import HOUR_US, begin, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
-from history.reading.reader import gap_rows
+from history.reading.reader import add_event, gap_rows
 from history.reading.scope import Scope
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
 from history.seals.receipts import Receipts, encode_mask
 from history.seals.seal_store import SealedDay
-from history.standalone import EVENT_WIDTHS, event_digests, gaps_before, gaps_digest, row_bytes, tagged_hash
+from history.standalone import event_digests, gaps_before, gaps_digest, tagged_hash
 
 Digest = tuple[int, bytes]  # rows, digest
 NOTHING: Digest = (0, b"")
@@ -115,8 +115,7 @@ async def amended_events(samples: DaySamples, sealed: SealedDay, scope: Scope, r
     rows: dict[int, list[bytes]] = {}
     keys: dict[int, list[tuple[int, int]]] = {}
     async for values in samples.event_rows(scope):
-        hour = (values[0] - first) // HOUR_US
-        rows.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+        hour = add_event(rows, values, samples.day)
         keys.setdefault(hour, []).append((values[0], values[1]))
     now, before = event_digests(rows), sealed.parts[-1].events.by_hour()
     amended: list[AmendedHour] = []
