@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from core.timestamps import begin, microseconds
 from history.archive.manifest import DayFolder
+from history.archive.parquet_writers import table_of
 from history.codec.row_groups import TIME
 
 CHANNELS = pa.schema(
@@ -92,9 +93,7 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
                     *where,
                 )
             )
-    columns = list(zip(*rows, strict=True)) or [()] * len(CHANNELS)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANNELS, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=CHANNELS)
+    return table_of(rows, CHANNELS)
 
 
 def _place_columns(place: Place | None) -> tuple[str | None, int | None, int | None]:

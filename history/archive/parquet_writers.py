@@ -101,6 +101,13 @@ def best_encoding(probe: Collection[Samples]) -> str:
     return min(sizes, key=lambda name: sizes[name])
 
 
+def table_of(rows: Iterable[tuple[Any, ...]], schema: Any) -> Any:
+    """An Arrow table of rows; times are µs since 1970, or datetimes."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 class RowFile:
     """Rows of another table; times are µs since 1970."""
 
@@ -111,9 +118,7 @@ class RowFile:
 
     def write(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Add rows."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._writer.write_table(table_of(rows, self._schema))
 
     def close(self, metadata: Mapping[bytes, bytes]) -> None:
         """Write the end of the file, with the seal or what else the metadata hold."""

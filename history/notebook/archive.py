@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import DayFolder, Manifest, archived_days, read_manifest
 from history.archive.meanings import TEXT, Meanings
+from history.archive.parquet_writers import table_of
 from history.archive_days.verify import proof_of
 from history.codec.row_groups import TIME
 
@@ -164,8 +165,7 @@ class Archive:
             gaps |= {(row[0], row[1], row[3]): row for row in rows if row[1] < bounds[1] and row[2] > bounds[0]}
         self._require_known(chosen, pa.table({"channel_id": [*names], "name": [*names.values()]}))
         rows = [(number, names[number], *rest) for number, *rest in (gaps[key] for key in sorted(gaps))]
-        arrays = [pa.array(column, field.type) for column, field in zip(_columns(rows, len(GAPS)), GAPS, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=GAPS)
+        return table_of(rows, GAPS)
 
     def _table(
         self,
@@ -229,11 +229,6 @@ def _has(table: Any, channel: int | str) -> bool:
 
 def _listed(channels: int | str | Iterable[int | str]) -> list[int | str]:
     return [channels] if isinstance(channels, int | str) else list(channels)
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], n: int) -> Iterator[tuple[Any, ...]]:
-    """The columns of rows, also of none."""
-    return zip(*rows, strict=True) if rows else iter([()] * n)
 
 
 def _gaps_of_day(files: DayFiles, chosen: Sequence[int | str]) -> tuple[dict[int, str], list[tuple[Any, ...]]]:

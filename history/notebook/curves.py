@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from core.status_codes import BAD
 from core.timestamps import microseconds, utc
 from history.archive.meanings import Meanings
+from history.archive.parquet_writers import table_of
 from history.codec.row_groups import TIME
 from history.notebook.archive import Archive
 from history.questions.drawing import Drawing, named_channels, names_without_curve
@@ -60,8 +61,7 @@ class _ArchiveCurves:
             for name, unit, time, value, status in self._last_samples(names, since, at)
             if status < BAD and np.isfinite(value) and last_gaps.get(name, since) < time
         ]
-        columns = list(zip(*held, strict=True)) or [()] * len(_CURVES)
-        return pa.table([pa.array(column, field.type) for column, field in zip(columns, _CURVES, strict=True)], _CURVES)
+        return table_of(held, _CURVES)
 
     def _last_samples(
         self, names: Sequence[str], since: datetime, until: datetime
