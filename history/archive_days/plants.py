@@ -94,10 +94,14 @@ class Plants:
         """Days of a plant that have samples of an interval, ascending. Raises OperationError if it has none at all."""
         return touched(self.days(plant), since, until)
 
-    def read(self, days: Sequence[tuple[Plant, date]]) -> None:
-        """Read and verify the manifests of days, several at a time. Raises OperationError."""
+    def read(self, days: Sequence[tuple[Plant, date]], check: Callable[[], None] = lambda: None) -> None:
+        """Read and verify the manifests of days, several at a time. Raises OperationError.
+
+        ``check`` is called after each, and ends the reading by an error.
+        """
         with ThreadPoolExecutor(REQUESTS) as threads:
-            list(threads.map(lambda day: self.manifest(*day), days))
+            for _ in threads.map(lambda day: self.manifest(*day), days):
+                check()
         for plant in dict.fromkeys(plant for plant, _ in days):
             self._require_order(plant)
 

@@ -7,12 +7,12 @@ long as the file of plants lists the same ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from history.archive.day_files import DayFiles
     from history.archive_days.plants import Plant, Plants
 
-Result = TypeVar("Result")
 _IDS = 2**31 - 1
 EVENTS, _GAPS = schema_of("events"), schema_of("gaps")
 _GAP_KEY = ["source_id", "channel_id", "from_time"]
@@ -73,10 +72,7 @@ class PlantArchives:
         self._size = _IDS // plants.n
         self._cached: dict[tuple[Plant, date], Any] = {}
         self._turn = Lock()  # DuckDB's threads read at the same time
-        days = self._all()
-        for _ in self._of_each(plants.manifest, days):
-            pass
-        plants.read(days)  # compares the order of their seals
+        plants.read(self._all(), lambda: None if limits is None else limits.require_time())
 
     @property
     def days(self) -> list[date]:
@@ -111,7 +107,7 @@ class PlantArchives:
             if missing and sum(map(len, self._cached.values())) > _MAX_CACHED:
                 self._cached.clear()
                 missing = keys
-            self._cached.update(zip(missing, self._of_each(self._places, missing), strict=True))
+            self._cached.update(zip(missing, self._read_places(missing), strict=True))
             return {key: self._cached[key] for key in keys}
 
     def places(self, day: date) -> Iterator[tuple[int, DayFiles, Any]]:
@@ -198,13 +194,13 @@ class PlantArchives:
             if day in self._plants.days(plant):
                 yield self._rows(plant, self._plants.files(plant, day), "events")
 
-    def _of_each(self, read: Callable[[Plant, date], Result], days: Iterable[tuple[Plant, date]]) -> Iterator[Result]:
-        """Results of each day, which are read several at a time. Raises OperationError if time is up."""
+    def _read_places(self, days: Iterable[tuple[Plant, date]]) -> Iterator[Any]:
+        """The table of channels of each day, several at a time. Raises OperationError if time is up."""
         with ThreadPoolExecutor(REQUESTS) as threads:
-            for result in in_order(lambda day: threads.submit(read, *day), days, _SUBMITTED):
+            for table in in_order(lambda day: threads.submit(self._places, *day), days, _SUBMITTED):
                 if self._limits is not None:
                     self._limits.require_time()
-                yield result
+                yield table
 
     def _days(self, plant: Plant) -> list[date]:
         """Archived days of the time that is read, ascending."""
