@@ -23,7 +23,7 @@ from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, RowFile, SampleFile, best_encoding
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
-from history.reading.reader import add_event, connect, gap_rows, has_data, seal_time
+from history.reading.reader import add_event, connected, gap_rows, has_data, seal_time
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
@@ -75,39 +75,38 @@ async def export(
     """
     paths = new_files(to)
     verifier = to.with_name(VERIFIER)
-    connection = await connect(dsn, "plantlog export")
-    try:
-        if installation == "all":
-            raise OperationError("--installation: found all; legal: one installation, because a file has its seals")
-        [chain] = await choose(connection, state, installation)
-        scope = await load_scope(connection, chain.number)
-        day_seals = await seals_of_day(connection, chain.number, day)
-        if not day_seals:
-            when = await seal_time(connection, day)
-            closed = when <= datetime.now(UTC)
-            if closed and not await has_data(connection, day, scope):
-                raise OperationError(f"no data on {day}: nothing to export")
-            after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
-            raise OperationError(
-                f"{day} is not sealed: run `plantlog evidence seal {day}`{after}; --from and --until export it as it is"
-            )
-        sealed = await sealed_day(connection, day, day_seals)
-        keys = await stored_keys(connection, day_seals[0].chain)
-        day_samples = await DaySamples.of_day(connection, ArchivedDays(state.root), day, day_seals[0].chain)
-        writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
-        with ExitStack() as stack:
-            samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-            rows, differs = await writer.samples(samples_path, patterns)
-            events, events_differ = await writer.events(events_path)
-            gaps, gaps_differ = await writer.gaps(gaps_path)
-        if with_verifier:
-            write_atomically(verifier, inspect.getsource(standalone))
-        counts = [rows, events, gaps]
-        return ExportResult(list(zip(paths, counts, strict=True)), differs + events_differ + gaps_differ)
-    except OSError as error:
-        raise OperationError(f"{to}: {error.strerror or error}") from error
-    finally:
-        connection.terminate()
+    async with connected(dsn, "plantlog export") as connection:
+        try:
+            if installation == "all":
+                raise OperationError("--installation: found all; legal: one installation, because a file has its seals")
+            [chain] = await choose(connection, state, installation)
+            scope = await load_scope(connection, chain.number)
+            day_seals = await seals_of_day(connection, chain.number, day)
+            if not day_seals:
+                when = await seal_time(connection, day)
+                closed = when <= datetime.now(UTC)
+                if closed and not await has_data(connection, day, scope):
+                    raise OperationError(f"no data on {day}: nothing to export")
+                after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
+                raise OperationError(
+                    f"{day} is not sealed: run `plantlog evidence seal {day}`{after}; "
+                    "--from and --until export it as it is"
+                )
+            sealed = await sealed_day(connection, day, day_seals)
+            keys = await stored_keys(connection, day_seals[0].chain)
+            day_samples = await DaySamples.of_day(connection, ArchivedDays(state.root), day, day_seals[0].chain)
+            writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
+            with ExitStack() as stack:
+                samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
+                rows, differs = await writer.samples(samples_path, patterns)
+                events, events_differ = await writer.events(events_path)
+                gaps, gaps_differ = await writer.gaps(gaps_path)
+            if with_verifier:
+                write_atomically(verifier, inspect.getsource(standalone))
+            counts = [rows, events, gaps]
+            return ExportResult(list(zip(paths, counts, strict=True)), differs + events_differ + gaps_differ)
+        except OSError as error:
+            raise OperationError(f"{to}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, slots=True)

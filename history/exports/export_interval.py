@@ -27,7 +27,7 @@ from history.archive.parquet_writers import EVENTS, GAPS, INTERVAL_METADATA, Row
 from history.exports.export import new_files
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
-from history.reading.reader import add_event, connect, gap_rows, gap_rows_between
+from history.reading.reader import add_event, connected, gap_rows, gap_rows_between
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
@@ -111,26 +111,24 @@ async def export_interval(
     ``dsn``: the reader's.
     """
     paths = new_files(to)
-    connection = await connect(dsn, "plantlog export")
-    try:
-        if installation == "all":
-            raise OperationError("--installation: found all; legal: one installation")
-        [chain] = await choose(connection, state, installation)
-        scope = await load_scope(connection, chain.number)
-        chosen = None
-        if interval.patterns:
-            rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
-            chosen = {row["id"] for row in rows}
-            if not chosen:
-                raise no_match("--channel", interval.patterns)
-        with ExitStack() as stack:
-            samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-            writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))
-            return await writer.write(paths, samples_path, events_path, gaps_path)
-    except OSError as error:
-        raise OperationError(f"{to}: {error.strerror or error}") from error
-    finally:
-        connection.terminate()
+    async with connected(dsn, "plantlog export") as connection:
+        try:
+            if installation == "all":
+                raise OperationError("--installation: found all; legal: one installation")
+            [chain] = await choose(connection, state, installation)
+            scope = await load_scope(connection, chain.number)
+            chosen = None
+            if interval.patterns:
+                rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
+                chosen = {row["id"] for row in rows}
+                if not chosen:
+                    raise no_match("--channel", interval.patterns)
+            with ExitStack() as stack:
+                samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
+                writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))
+                return await writer.write(paths, samples_path, events_path, gaps_path)
+        except OSError as error:
+            raise OperationError(f"{to}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, slots=True)

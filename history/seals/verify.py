@@ -18,7 +18,7 @@ from core.patterns import no_match
 from history.archive.archived_days import ArchivedDays
 from history.reading.day_samples import DaySamples
 from history.reading.hours import hour_digests
-from history.reading.reader import channels_of, connect, gap_rows, has_data, lateness, seal_time
+from history.reading.reader import channels_of, connected, gap_rows, has_data, lateness, seal_time
 from history.reading.scope import Chain, Scope, choose, load_scope
 from history.seals.documents import altered_files, changed_meanings
 from history.seals.explain import Explainer
@@ -77,8 +77,7 @@ async def verify(
 
     Raises OperationError.
     """
-    connection = await connect(dsn, "plantlog verify")
-    try:
+    async with connected(dsn, "plantlog verify") as connection:
         scope = await load_scope(connection, 0)
         labels = {chain.number: chain.label for chain in await choose(connection, state, "all")}
         chosen = await choose(connection, state, installation)
@@ -103,8 +102,6 @@ async def verify(
         if installation is None:
             reports[0].not_verified = [label for number, label in labels.items() if number != chosen[0].number]
         return reports
-    finally:
-        connection.terminate()
 
 
 async def _deposited_problems(
