@@ -25,7 +25,7 @@ _FIELDS = re.compile(r"Expected Number of Columns: \d+ Found: (\d+)")
 _UTF8 = "UTF-8: convert it, as by iconv -f cp1252 -t utf-8"
 _QUOTES = 'fields whose quotes are closed, with "" for a quote within'
 _WITH_COMMA = "a number with a decimal comma"
-_LEGAL = "legal: NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet"
+LEGAL = "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet"
 # Type of a column of CSV → the texts that it has, all of them or empty, and how they become its values. What begins
 # with 0 or has more digits than a number is a text, such as that of a batch or a serial number. Times without an offset
 # are in UTC, which is the session's zone.
@@ -62,7 +62,7 @@ def create(connection: Any, name: str, file: Path) -> list[str]:
     Raises OperationError, which names file and line, and errors of DuckDB for its limits.
     """
     if not file.is_file():
-        raise OperationError(f"--table {name}: {file} is {'no file' if file.exists() else 'not there'}; {_LEGAL}")
+        raise OperationError(f"--table {name}: {file} is {'no file' if file.exists() else 'not there'}; legal: {LEGAL}")
     if is_parquet(file, "a file: CSV or Parquet"):
         _create_of_parquet(connection, name, file)
         return []

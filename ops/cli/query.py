@@ -173,6 +173,8 @@ def sql(
 
         if answers:
             from history.questions.ask import tables
+        if table:
+            from history.sql.own_tables import LEGAL
         if output is not None:
             from history.sql import file_output
 
@@ -181,7 +183,7 @@ def sql(
     limits = _limits(memory, threads, timeout)
     state = State.current()
     questions = _by_name("--with", answers, "NAME='QUESTION --from TIME …', as for `plantlog ask`")
-    files = _by_name("--table", table, "NAME=FILE, such as lab=lab.csv, with a file of CSV or Parquet", questions)
+    files = _by_name("--table", table, LEGAL, questions) if table else {}
     if output is not None and (as_csv or as_json):
         raise OperationError(_ONE_FORM)
     is_prompt = query is None and output is None and sys.stdin.isatty()
@@ -200,7 +202,7 @@ def sql(
         others, notes = tables(state, questions, limits, of_plants) if questions else ({}, [])
         own = {name: Path(file) for name, file in files.items()}
         session = stack.enter_context(
-            opened(state, limits, None, None, None, others, own, partial, time_zone, archives)
+            opened(state, limits, others=others, files=own, writable=partial, time_zone=time_zone, archives=archives)
         )
         for note in (*notes, *session.notes, *(archives.notes() if archives is not None else ())):
             typer.echo(f"note: {note}", err=True)
