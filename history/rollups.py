@@ -127,12 +127,12 @@ def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Rollu
     ]
 
 
-def print_result(result: VerificationResult, console: Console) -> bool:
-    """Print the outcome; whether there are differences."""
+def print_result(result: VerificationResult, console: Console) -> None:
+    """Print the outcome."""
     scope = f"{count(result.channels, 'channel')}, {count(result.days, 'day')}"
     if not result.differences:
         console.print(f"all rollups match their samples: {scope}", highlight=False)
-        return False
+        return
     table = Table(header_style="bold")
     for name in ("relation", "channel", "bucket", "column", "found", "expected"):
         table.add_column(name, overflow="fold")
@@ -141,7 +141,6 @@ def print_result(result: VerificationResult, console: Console) -> bool:
     console.print(table)
     n = len(result.differences)
     console.print(f"{n:,} difference{'' if n == 1 else 's'} in {scope}", highlight=False)
-    return True
 
 
 def as_json(result: VerificationResult) -> dict[str, Any]:

@@ -128,10 +128,10 @@ def verify(
         typer.Option("--installation", metavar="INSTALLATION|all", help=f"{_INSTALLATION[:-1]}. all: every chain."),
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option("--from", metavar="TIME", help="First day (UTC). Only for rollups.")
+        str | None, typer.Option("--from", metavar="TIME", help="First day (UTC). Only for rollups.")
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--to", metavar="TIME", help="End of the range. Only for rollups.")
+        str | None, typer.Option("--to", metavar="TIME", help="End of the range. Only for rollups.")
     ] = None,
     deposited: Annotated[
         str | None, typer.Option(metavar="HASH", help="Hash of a seal that a third party has: the chain must have it.")
@@ -225,20 +225,18 @@ def _verify_plants(
         raise typer.Exit(1)
 
 
-def _verify_rollups(state: State, since: datetime | None, until: datetime | None, as_json: bool) -> None:
+def _verify_rollups(state: State, since: str | None, until: str | None, as_json: bool) -> None:
     from history import rollups
 
-    result = rollups.verify_rollups(state, _utc(since), _utc(until))
+    first = None if since is None else _parse_time("--from", since)
+    last = None if until is None else _parse_time("--to", until)
+    result = rollups.verify_rollups(state, first, last)
     if as_json:
         typer.echo(json.dumps(rollups.as_json(result), indent=2))
     else:
         rollups.print_result(result, Console())
     if result.differences:
         raise typer.Exit(1)
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _verify_file(state: State, path: str, key: Path | None, deposited: str | None, as_json: bool, strict: bool) -> None:

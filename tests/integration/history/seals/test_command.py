@@ -143,6 +143,7 @@ async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: Seal
         (("verify", "2026-03-09"), "2026-03-09 is not sealed"),
         (("verify", "--from", "2026-03-09"), "--from does not apply to days; legal: --channel, "),
         (("verify", "rollups", "--strict"), "--strict does not apply to rollups; legal: --from, --to"),
+        (("verify", "rollups", "--to", "noon"), "--to: found 'noon'; legal: a time such as 2026-03-10T00:00:00Z"),
         (("verify", "day.parquet", "--limit", "0"), "--limit does not apply to a file; legal: --key"),
         (("verify", "--plant", "*", "--channel", "a"), "--channel does not apply to plants; legal: --deposited"),
         (("export", "2026-03-09"), "2026-03-09 is not sealed: run `plantlog evidence seal 2026-03-09`"),
