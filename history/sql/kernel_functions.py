@@ -84,7 +84,7 @@ class KernelFunctions:
             (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, "INTEGER"], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
-            (self.first_moves, [channels, *[number] * 6, "DOUBLE", "DOUBLE"], MOVES),
+            (self.first_moves, [channels, duckdb.list_type(number), *[number] * 3, "DOUBLE", "DOUBLE"], MOVES),
             (self.lagged_correlations, [channels, channels, *[number] * 3, "INTEGER"], CORRELATIONS),
             (self.far_samples, [channels, duckdb.list_type(number), *[number] * 4, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, duckdb.list_type(number), *[number] * 3, "DOUBLE"], CHANGES),
@@ -183,26 +183,24 @@ class KernelFunctions:
     def first_moves(
         self,
         channels: list[ChannelFields],
-        begin: int,
-        end: int,
+        before: list[int],
         since: int,
         until: int,
         step: int,
-        hold: int,
         false_alarms: float,
         sigmas: float,
     ) -> Any:
-        """The first moves from since on, beyond what was usual in a reference (kernels/movers.py).
+        """The first moves from since on, beyond what was usual in a reference, ``before`` (kernels/movers.py).
 
-        ``begin``, ``end``: of the reference; ``hold``: how long before it values hold; ``false_alarms``: the mean time
-        between those of a channel. All in µs.
+        ``false_alarms``: the mean time between those of a channel. All in µs.
         """
         require_length("step", step)
+        begin, end = before
         first = since - step * max(-(-(since - begin) // step), 2 * reach(WIDTHS[-1]))
         grid = Grid(Channels.of_fields(channels), first, step)
         states = {channel["channel_id"] for channel in channels if channel["kind"] == "discrete"}
         movers = Movers(grid, spans(channels), (begin, end), since, false_alarms, states, sigmas)
-        within = first - hold, max(until, end)
+        within = first - HOUR_US, max(until, end)
         kernel = by_channels(movers.compute, (within[1] - first) // step)
         return listed(MOVES, self._results(channels, within, kernel, min(begin, since)))
 

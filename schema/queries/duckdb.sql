@@ -274,9 +274,8 @@ WHERE c.kind <> 'text';
 -- read until the reference ends, which may be behind the interval.
 CREATE MACRO moves_of(patterns, reference, since, until, step, false_alarms, sigmas) AS TABLE
 SELECT m.*
-FROM (SELECT unnest(first_moves(a.fields, epoch_us(reference[1]), epoch_us(reference[2]), epoch_us(since),
-                                epoch_us(until), epoch_us(step), epoch_us(INTERVAL '1 hour'),
-                                epoch_us(false_alarms)::DOUBLE, sigmas),
+FROM (SELECT unnest(first_moves(a.fields, list_transform(reference, lambda bound: epoch_us(bound)), epoch_us(since),
+                                epoch_us(until), epoch_us(step), epoch_us(false_alarms)::DOUBLE, sigmas),
                     recursive := true)
       FROM (SELECT list(g.fields) AS fields
             FROM channels_with_gaps(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g

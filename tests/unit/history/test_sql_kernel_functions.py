@@ -43,7 +43,7 @@ class _Together:
 
 def _first_moves(functions: KernelFunctions, channels: list[ChannelFields], buckets: int) -> Any:
     since, until = buckets * 9 // 10 * _STEP, buckets * _STEP
-    return functions.first_moves(channels, 0, since, since, until, _STEP, HOUR_US, 20.0 * HOUR_US, 0.0)
+    return functions.first_moves(channels, [0, since], since, until, _STEP, 20.0 * HOUR_US, 0.0)
 
 
 def _changes(functions: KernelFunctions, channels: list[ChannelFields], buckets: int) -> Any:
