@@ -202,19 +202,20 @@ def known_values(samples: Samples) -> Float64s:
     return value if good.all() else np.where(good, value, UNKNOWN)
 
 
-def typed(column: Any, kind: Any) -> Any:
-    """An array of Arrow or numpy as one of Arrow; times are numbers (µs) in numpy."""
-    array = column if isinstance(column, pa.Array) else _array(pa.from_numpy_dtype(column.dtype), column)
-    return array.view(kind) if array.type != kind else array
-
-
 def listed(kind: Any, portions: Iterable[Columns]) -> Any:
-    """A list of structs as the only element of an array of Arrow. ``kind``: the struct, of these columns."""
+    """A list of structs as the only element of an array of Arrow. ``kind``: the struct, of these columns.
+
+    Times are numbers (µs) in numpy.
+    """
     parts = list(portions)
     if not parts:
         return pa.array([[]], pa.list_(kind))
-    columns = [typed(np.concatenate([part[field.name] for part in parts]), field.type) for field in kind]
-    return _as_list(pa.StructArray.from_arrays(columns, fields=list(kind)))
+    columns = [np.concatenate([part[field.name] for part in parts]) for field in kind]
+    arrays = [
+        _array(pa.from_numpy_dtype(column.dtype), column).view(field.type)
+        for field, column in zip(kind, columns, strict=True)
+    ]
+    return _as_list(pa.StructArray.from_arrays(arrays, fields=list(kind)))
 
 
 def structs(kind: Any, batches: Iterable[Any]) -> Any:
