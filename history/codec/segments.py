@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
+from core.samples import changes
 
 Mask = NDArray[np.bool_]
 
@@ -24,12 +26,7 @@ class Segments:
     @classmethod
     def of_runs(cls, *keys: NDArray[Any]) -> Segments:
         """Runs of elements with equal keys, (n,) each."""
-        n = len(keys[0])
-        differs = np.zeros(n, np.bool_)
-        differs[0] = True
-        for key in keys:
-            differs[1:] |= key[1:] != key[:-1]
-        return cls(np.flatnonzero(differs), n)
+        return cls(np.flatnonzero(reduce(or_, map(changes, keys))), len(keys[0]))
 
     @classmethod
     def single(cls, n: int) -> Segments:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
-from core.samples import Samples
+from core.samples import Samples, changes
 from core.timestamps import DAY_US, HOUR_US, microseconds, timestamp, utc
 from history.codec import packed_hours
 from history.imports.portion import ImportPortion, joined
@@ -117,7 +117,7 @@ async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> lis
 async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Copy samples, of which each channel and hour is whole. Those that can't be packed now become rows."""
     hours = samples.time // HOUR_US
-    begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(samples.channel) != 0)))
+    begins = np.flatnonzero(changes(hours) | changes(samples.channel))
     can = await _packable(connection, days, samples.channel[begins], hours[begins] * HOUR_US)
     is_packed = np.repeat(can, np.diff(begins, append=len(samples)))
     if can.any():

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from core.errors import OperationError
 from core.patterns import matches, no_match
-from core.samples import Samples
+from core.samples import Samples, changes
 from core.status_codes import BAD
 from core.timestamps import microseconds, touched
 from history.archive.day_files import DayFiles
@@ -258,7 +258,7 @@ def _buckets(step: int, samples: Samples, meanings: Meanings) -> Any:
     number = time // step
     meaning = meanings.columns(samples.channel, time)
     row = meaning["unit"].indices.fill_null(-1).to_numpy()
-    first = np.flatnonzero(np.diff(number, prepend=number[:1] - 1) | np.diff(row, prepend=row[:1]))
+    first = np.flatnonzero(changes(number) | changes(row))
     lengths = np.diff(np.append(first, len(time)))
     n_good = np.add.reduceat(good.astype(np.int64), first) if len(first) else np.empty(0, np.int64)
 

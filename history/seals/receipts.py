@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
+from core.samples import segments
 from core.sealing_key import receipt_statement
 from core.timestamps import HOUR_US, begin, microseconds
 from history.reading.scope import Scope
@@ -184,13 +185,10 @@ async def receipts_of(
         receipts.ids.append(row["id"])
         receipts.since = receipts.since or row["written_at"].isoformat(timespec="seconds")
     all_samples = np.unique(np.concatenate([np.zeros(0, SAMPLE), *samples]))
-    if len(all_samples):
-        channels = all_samples["channel_id"].astype(np.int32)
-        times = all_samples["time"].astype(np.int64)
-        edges = np.append(np.flatnonzero(np.diff(channels, prepend=channels[0] - 1)), len(channels)).tolist()
-        for i, j in pairwise(edges):
-            number = int(channels[i])
-            (receipts.samples if scope.covers(None, number) else receipts.others)[number] = np.sort(times[i:j])
+    channels, times = all_samples["channel_id"].astype(np.int32), all_samples["time"].astype(np.int64)
+    for rows in segments(channels):
+        number = int(channels[rows.start])
+        (receipts.samples if scope.covers(None, number) else receipts.others)[number] = np.sort(times[rows])
     return receipts
 
 

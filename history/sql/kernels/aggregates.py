@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
-from core.samples import Samples, segments
+from core.samples import Samples, changes, segments
 from core.status_codes import BAD
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, count_up, joined
@@ -251,7 +251,7 @@ class _Calculation:
     def _extreme(self, name: str) -> Float64s:
         key, value = self._usable
         extremes = np.full(self._shape[0] * self._shape[1], np.nan)
-        starts = _starts(key)
+        starts = np.flatnonzero(changes(key))
         extremes[key[starts]] = (np.minimum if name == "minimum" else np.maximum).reduceat(value, starts)
         return extremes
 
@@ -388,10 +388,5 @@ class _Pieces:
 
 def _add(sums: NDArray[Any], key: Int64s, amounts: NDArray[Any]) -> None:
     """Add amounts to the sums of their keys, which ascend."""
-    starts = _starts(key)
+    starts = np.flatnonzero(changes(key))
     sums[key[starts]] += np.add.reduceat(amounts, starts)
-
-
-def _starts(key: Int64s) -> Int64s:
-    """The first position of each of the keys, which ascend."""
-    return np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)[: len(key)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples, segments
+from core.samples import Samples, changes, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, joined, known_samples, of_rows
 from history.sql.kernels.reference import (
@@ -171,7 +171,7 @@ def _means(time: Int64s, value: Float64s, number: Int64s) -> tuple[Int64s, Float
     """Times of the first samples, and means. ``number``: of the bin of each sample."""
     if not len(number):
         return time, value
-    first = np.append(0, np.flatnonzero(number[1:] != number[:-1]) + 1)
+    first = np.flatnonzero(changes(number))
     return time[first], np.add.reduceat(value, first) / np.diff(np.append(first, len(value)))
 
 

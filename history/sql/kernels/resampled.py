@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.errors import OperationError
-from core.samples import Samples, segments
+from core.samples import Samples, changes, segments
 from history.archive.sample_file import rows_of
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, count_up, following, known_samples, of_rows
@@ -95,8 +95,7 @@ class Grid:
             begins = np.searchsorted(time, self.since + self.step * np.arange(n))
             return np.append(0, begins[np.diff(begins, prepend=0) > 0])
         number = self._number(time)
-        edges = np.flatnonzero((channel[1:] != channel[:-1]) | (number[1:] != number[:-1])) + 1
-        return np.append(0, edges)[: len(time)]
+        return np.flatnonzero(changes(channel) | changes(number))
 
     def _first_from(self, time: Int64s) -> Int64s:
         """The first bucket that begins at a time or later."""

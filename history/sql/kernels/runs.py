@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples, segments
+from core.samples import Samples, changes, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import UNKNOWN, Channels, Columns, known_values
 from history.sql.kernels.intervals import silences
@@ -55,9 +55,9 @@ class Runs:
     def _of(self, samples: Samples) -> _Rows:
         """Runs of samples by channel and time."""
         channel, time, value = samples.channel, samples.time, known_values(samples)
-        new = channel[1:] != channel[:-1]
-        starts = _positions(new | (value[1:] != value[:-1]), len(channel))
-        first = np.searchsorted(starts, _positions(new, len(channel)))  # run of each channel
+        new = changes(channel)
+        starts = np.flatnonzero(new | changes(value))
+        first = np.searchsorted(starts, np.flatnonzero(new))  # run of each channel
         last = np.append(first, len(starts))[1:] - 1
         begin = time[starts]
         end = np.append(begin[1:], 0)[: len(begin)]
@@ -128,11 +128,6 @@ class _Rows:
         return _Rows(*(np.append(getattr(self, column.name), getattr(others, column.name)) for column in fields(self)))
 
 
-def _positions(changed: Any, n: int) -> Any:
-    """The first of n positions, if there is one, and those after a change."""
-    return np.append(0, np.flatnonzero(changed) + 1)[:n]
-
-
 def _batch(rows: _Rows) -> Any:
     columns = [
         pa.array(rows.channel),
@@ -184,9 +179,9 @@ def _usual_lengths(
     """The fields of USUAL_LENGTHS behind the channel; None: they are not known."""
     behind = np.searchsorted(time, cuts, "right")
     cuts, behind = (of[(behind > 0) & (behind < len(time))] for of in (cuts, behind))
-    changed = value[1:] != value[:-1]
-    changed[behind - 1] = True
-    starts = _positions(changed, len(value))
+    changed = changes(value)
+    changed[behind] = True
+    starts = np.flatnonzero(changed)
     lengths, value = np.diff(time[starts], append=time[-1]).astype(np.float64), value[starts]
     cut = np.searchsorted(starts, behind) - 1
     np.minimum.at(lengths, cut, cuts - time[starts[cut]])  # of several cuts the first one
