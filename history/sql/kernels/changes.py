@@ -26,7 +26,7 @@ from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.change_places import LEVEL, SLOPE, SPREAD, clear_windows, fitted
-from history.sql.kernels.columns import Columns
+from history.sql.kernels.columns import Columns, columns_of
 from history.sql.kernels.reference import (
     CAME_ONCE,
     FEW_SAMPLES,
@@ -101,9 +101,7 @@ class Changes:
                 number = int(means["number"][alike[row][1].start + at])
                 time = self.grid.since + number * self.grid.step
                 rows.append((ids[row], verdict, time, kind, size_before, size_after, score))
-        columns = list(zip(*rows, strict=True)) or [()] * len(CHANGES)
-        kinds = (np.int32, np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
-        return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
+        return columns_of(CHANGES, rows)
 
     def _of_values(self, values: Float64s, earlier: Float64s, ids: list[int]) -> Iterator[_Row]:
         """Rows of CHANGES by row of the values, and by bucket. ``values``, ``earlier``: (channels, buckets)."""

@@ -134,6 +134,15 @@ def _by_channels(kernel: Callable[[Samples], Result], n: int, portions: Iterable
             yield kernel(samples.part(slice(first, last)))
 
 
+def columns_of(kind: Any, rows: Iterable[tuple[Any, ...]] = ()) -> Columns:
+    """The columns of rows. ``kind``: the struct, of these fields; times are numbers (µs)."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(kind)
+    return {
+        field.name: np.array(column, np.int64 if field.type == TIME else field.type.to_pandas_dtype())
+        for field, column in zip(kind, columns, strict=True)
+    }
+
+
 def joined(portions: Sequence[Columns]) -> Columns:
     """Join portions, at least one, one behind the other."""
     first = portions[0]

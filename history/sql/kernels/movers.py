@@ -19,7 +19,7 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns, good_values
+from history.sql.kernels.columns import Columns, columns_of, good_values
 from history.sql.kernels.reference import (
     FAULTY,
     JUDGED,
@@ -91,9 +91,7 @@ class Movers:
             for channel in [int(means["channel_id"][bins.start])]
             for row in self._rows(channel, time[bins], means["value"][bins], of_channel[channel])
         ]
-        columns = list(zip(*rows, strict=True)) or [()] * len(MOVES)
-        kinds = (np.int32, np.int32, np.int64, np.float64, np.float64, np.float64)
-        return {field.name: np.array(column, kind) for field, column, kind in zip(MOVES, columns, kinds, strict=True)}
+        return columns_of(MOVES, rows)
 
     def _continued(self, samples: Samples) -> tuple[Samples, NDArray[np.bool_]]:
         """The samples, of counters as if they had never wrapped or been reset, and a mask of the good ones."""

@@ -19,7 +19,7 @@ from core.batch import Float64s
 from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns
+from history.sql.kernels.columns import Columns, columns_of
 from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
 from history.sql.kernels.resampled import Grid
 
@@ -79,11 +79,7 @@ class Oscillations:
             if is_judged and np.ptp(value) > 1e-9 * np.abs(value).max():
                 values = np.interp(np.arange(self.n), number, value)
                 rows += [(channel, 0, *row) for row in self._of_values(values)]
-        columns = list(zip(*rows, strict=True)) or [()] * len(OSCILLATIONS)
-        kinds = (np.int32, np.int32, np.float64, np.float64, np.float64, np.int64, np.int64, np.float64)
-        return {
-            field.name: np.array(column, kind) for field, column, kind in zip(OSCILLATIONS, columns, kinds, strict=True)
-        }
+        return columns_of(OSCILLATIONS, rows)
 
     def _of_values(self, values: Float64s) -> Iterator[tuple[Any, ...]]:
         """Row of OSCILLATIONS without its channel, if there is one. ``values``: (buckets,)."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from core.batch import Float64s, Int64s
 from core.samples import Samples, changes, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import UNKNOWN, Channels, Columns, known_values
+from history.sql.kernels.columns import UNKNOWN, Channels, Columns, columns_of, known_values
 from history.sql.kernels.intervals import silences
 from history.sql.kernels.reference import MIN_POSITIONS, usual
 
@@ -157,11 +157,7 @@ def longest(samples: Samples, channels: Channels, false_alarms: float, hold: int
         known = _usual_lengths(time, value[of_channel], cuts, false_alarms, hold)
         if known is not None:
             rows.append((channel, *known))
-    columns = zip(*rows, strict=True) if rows else [()] * len(USUAL_LENGTHS)
-    return {
-        field.name: np.array(column, field.type.to_pandas_dtype())
-        for field, column in zip(USUAL_LENGTHS, columns, strict=True)
-    }
+    return columns_of(USUAL_LENGTHS, rows)
 
 
 def _cuts(channels: Channels, channel: int, time: Int64s) -> Int64s:

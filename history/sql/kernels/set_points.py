@@ -10,7 +10,7 @@ import pyarrow as pa
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import Columns, good_samples, joined
+from history.sql.kernels.columns import Columns, columns_of, good_samples, joined
 
 HELD_VALUES = pa.struct(
     [
@@ -44,7 +44,7 @@ class HeldValues:
         """The columns of HELD_VALUES, of all samples of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
         parts = [self._of_channel(int(channel[rows.start]), time[rows], value[rows]) for rows in segments(channel)]
-        return joined([self._columns(0, np.zeros((2, 0), np.int64), np.zeros((2, 0)), True), *parts])
+        return joined([columns_of(HELD_VALUES), *parts])
 
     def _of_channel(self, channel: int, time: Int64s, value: Float64s) -> Columns:
         steps = np.flatnonzero(value[1:] != value[:-1]) + 1
@@ -61,17 +61,12 @@ class HeldValues:
         is_held = len(began) == 1 or (not moves and (self.until - time[0]) / len(began) >= self.hold)
         values = np.append(value[0], value[steps[ends]])
         old = np.append(np.nan, values[:-1])
-        rows = slice(None if is_held else 1)
-        return self._columns(channel, np.stack([began, ended])[:, rows], np.stack([old, values])[:, rows], is_held)
-
-    @staticmethod
-    def _columns(channel: int, times: Int64s, values: Float64s, is_held: bool) -> Columns:
-        n = times.shape[1]
+        n = len(began) if is_held else 1
         return {
             "channel_id": np.full(n, channel, np.int32),
-            "time": times[0],
-            "ended": times[1],
-            "old_value": values[0],
-            "value": values[1],
+            "time": began[:n],
+            "ended": ended[:n],
+            "old_value": old[:n],
+            "value": values[:n],
             "is_held": np.full(n, is_held),
         }
