@@ -27,7 +27,6 @@ from history.sql.kernels.columns import (
     by_portion,
     listed,
     spans,
-    structs,
 )
 from history.sql.kernels.comparison import DIFFERENCES
 from history.sql.kernels.correlations import CORRELATIONS, Correlations
@@ -116,7 +115,7 @@ class KernelFunctions:
         """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
         kernel = Runs(least)
         parts = self._source.results(channels, (since, until), kernel.compute_parts, in_parts=True)
-        return structs(RUNS, kernel.joined(parts))
+        return listed(RUNS, kernel.joined(parts))
 
     def held_values(
         self, channels: list[int], has_ramps: bool, first: int, since: int, until: int, settle: int, hold: int

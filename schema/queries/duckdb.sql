@@ -165,7 +165,8 @@ SELECT unnest(sample_intervals(channel_ids(patterns), epoch_us(since), epoch_us(
 -- each of the channels (a list of ids; NULL: all). Samples that good_samples has not are runs of infinity: the value is
 -- unknown. number counts all of the channel's.
 CREATE MACRO runs_of(ids, since, until, least) AS TABLE
-SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
+SELECT r.* REPLACE (nullif(r.next_time, 'infinity') AS next_time)
+FROM (SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true)) AS r;
 
 -- Changes of quality and steps: another value than that of the good sample before. All steps of a channel that has few
 -- at most; of the others the last one and those that are jumps: larger than what is exceeded once in false_alarms by

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples, changes, segments
+from core.samples import Samples, Selection, changes, segments
 from history.codec.row_groups import TIME
-from history.sql.kernels.columns import UNKNOWN, Channels, Columns, columns_of, known_values
+from history.sql.kernels.columns import (
+    NEVER,
+    UNKNOWN,
+    Channels,
+    Columns,
+    columns_of,
+    following,
+    joined,
+    known_values,
+)
 from history.sql.kernels.intervals import silences
 from history.sql.kernels.reference import MIN_POSITIONS, usual
 
@@ -21,11 +29,10 @@ RUNS = pa.struct(
         ("channel_id", pa.int32()),
         ("value", pa.float64()),  # UNKNOWN: the samples are Bad
         ("from_time", TIME),  # of the first sample with the value
-        ("next_time", TIME),  # of the first one with the next value, if there is one
+        ("next_time", TIME),  # of the first one with the next value; NEVER: there is none
         ("number", pa.int64()),  # of the channel's run, from 1
     ]
 )
-_PARTS = pa.schema(list(RUNS))
 _FEW_TURNS = 16  # of ramps in a reference, from up to down or back: a sensor has more
 USUAL_LENGTHS = pa.struct(
     [
@@ -48,95 +55,57 @@ class Runs:
 
     least: int
 
-    def compute_parts(self, portions: Iterable[Samples]) -> list[Any]:
-        """Runs of samples that follow each other, by channel and time, as one batch of _PARTS."""
-        return [pa.concat_batches(map(_batch, self._joined(map(self._of, portions))))]
+    def compute_parts(self, portions: Iterable[Samples]) -> list[Columns]:
+        """The columns of RUNS, of samples that follow each other, by channel and time."""
+        return [joined(list(self.joined(map(self._of, portions))))]
 
-    def _of(self, samples: Samples) -> _Rows:
-        """Runs of samples by channel and time."""
+    def _of(self, samples: Samples) -> Columns:
+        """The columns of RUNS, of samples by channel and time."""
         channel, time, value = samples.channel, samples.time, known_values(samples)
         new = changes(channel)
         starts = np.flatnonzero(new | changes(value))
         first = np.searchsorted(starts, np.flatnonzero(new))  # run of each channel
         last = np.append(first, len(starts))[1:] - 1
         begin = time[starts]
-        end = np.append(begin[1:], 0)[: len(begin)]
+        end = following(channel[starts], begin)
         kept = end - begin >= self.least
-        kept[first] = kept[np.minimum(first + 1, last)] = kept[last] = True
+        kept[first] = kept[np.minimum(first + 1, last)] = kept[last] = True  # what NEVER is less a time may overflow
         run = np.flatnonzero(kept)
         number = run - np.repeat(first, np.diff(np.append(np.searchsorted(run, first), len(run)))) + 1
         rows = starts[kept]
-        return _Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number)
+        return {
+            "channel_id": channel[rows],
+            "value": value[rows],
+            "from_time": begin[kept],
+            "next_time": end[kept],
+            "number": number,
+        }
 
-    def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
-        """Batches of the runs. ``parts``: what :meth:`compute_parts` returned of samples that follow each other."""
-        for rows in self._joined(map(_Rows.of_batch, parts)):
-            yield _batch(rows)
-
-    def _joined(self, parts: Iterable[_Rows]) -> Iterator[_Rows]:
-        waiting = _Rows.of_batch(pa.RecordBatch.from_pylist([], _PARTS))  # the run that has not ended
-        for rows in parts:
-            if not len(rows.channel):
-                continue
-            if len(waiting.channel) and waiting.channel[0] == rows.channel[0]:
-                same = waiting.value[0] == rows.value[0]
-                rows.number[rows.channel == rows.channel[0]] += waiting.number[0] - same
+    def joined(self, parts: Iterable[Columns]) -> Iterator[Columns]:
+        """Runs of all samples. ``parts``: those of samples that follow each other."""
+        waiting = columns_of(RUNS)  # the run that has not ended
+        for runs in parts:
+            both = joined([waiting, runs])
+            if (waiting["channel_id"] == runs["channel_id"][:1]).any():  # each may be empty
+                channel, value, begin, end, number = (both[field.name] for field in RUNS)
+                same = value[0] == value[1]
+                number[1:][channel[1:] == channel[0]] += number[0] - same
                 if same:
-                    rows.begin[0] = waiting.begin[0]
-                    waiting = waiting.part(slice(0, 0))
+                    begin[1] = begin[0]
+                    both = _part(both, slice(1, None))
                 else:
-                    waiting.end[0], waiting.last[0] = rows.begin[0], False
-            both = waiting.behind(rows)
-            yield self._kept(both.part(slice(0, -1)))
-            waiting = both.part(slice(-1, None))
+                    end[0] = begin[1]
+            yield self._kept(_part(both, slice(-1)))
+            waiting = _part(both, slice(-1, None))
         yield self._kept(waiting)
 
-    def _kept(self, rows: _Rows) -> _Rows:
-        return rows.part(rows.last | (rows.number <= 2) | (rows.end - rows.begin >= self.least))
+    def _kept(self, runs: Columns) -> Columns:
+        is_long = runs["next_time"] - runs["from_time"] >= self.least
+        return _part(runs, is_long | (runs["next_time"] == NEVER) | (runs["number"] <= 2))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Runs; (n,) each."""
-
-    channel: Any
-    value: Any
-    begin: Any
-    end: Any
-    last: Any  # whether it has no end: then ``end`` is no matter
-    number: Any
-
-    @classmethod
-    def of_batch(cls, part: Any) -> _Rows:
-        """Runs of a batch of _PARTS, to be changed."""
-        channel, value, begin, end, number = (part.column(name) for name in _PARTS.names)
-        return cls(
-            channel.to_numpy(),
-            value.to_numpy(),
-            begin.view(pa.int64()).to_numpy().copy(),
-            end.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy(),
-            end.is_null().to_numpy(zero_copy_only=False).copy(),
-            number.to_numpy().copy(),
-        )
-
-    def part(self, chosen: Any) -> _Rows:
-        """The runs at indices, or where a mask is true."""
-        return _Rows(*(getattr(self, column.name)[chosen] for column in fields(self)))
-
-    def behind(self, others: _Rows) -> _Rows:
-        """These runs, and behind them others."""
-        return _Rows(*(np.append(getattr(self, column.name), getattr(others, column.name)) for column in fields(self)))
-
-
-def _batch(rows: _Rows) -> Any:
-    columns = [
-        pa.array(rows.channel),
-        pa.array(rows.value),
-        pa.array(rows.begin).view(TIME),
-        pa.array(rows.end, mask=rows.last).view(TIME),
-        pa.array(rows.number),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
+def _part(runs: Columns, rows: Selection) -> Columns:
+    return {name: column[rows] for name, column in runs.items()}
 
 
 def longest(samples: Samples, channels: Channels, false_alarms: float, hold: int) -> Columns:

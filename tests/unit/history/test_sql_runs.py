@@ -7,13 +7,12 @@ from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.kernels.columns import Channels
-from history.sql.kernels.runs import Runs, longest
+from history.sql.kernels.columns import NEVER, Channels, joined
+from history.sql.kernels.runs import RUNS, Runs, longest
 from tests.unit.history.sql_samples import Sample, columns, parts
 from tests.unit.history.test_sql_resampled import channel_fields
 
@@ -38,23 +37,16 @@ def plain(value: float) -> float:
     return 0.0 if abs(value) < 1e-50 else value
 
 
-def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int = 2) -> list[pa.RecordBatch]:
-    """``size``: of the parts that samples are in, of which so many are read ``together``."""
+def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int = 2) -> list[tuple[Any, ...]]:
+    """Rows of RUNS. ``size``: of the parts that samples are in, of which so many are read ``together``."""
     some = list(parts(samples, size))
     made = (runs.compute_parts(some[first : first + together]) for first in range(0, len(some), together))
-    return list(runs.joined(chain.from_iterable(made)))
+    found = joined(list(runs.joined(chain.from_iterable(made))))
+    return list(zip(*(found[field.name].tolist() for field in RUNS), strict=True))
 
 
 @given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)), st.integers(1, 4))
 def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None, together: int) -> None:
-    runs = Runs(least)
-    computed = [
-        (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
-        for part in found_by(runs, samples, size, together)
-        for row in part.set_column(2, "from_time", part.column("from_time").cast(pa.int64()))
-        .set_column(3, "next_time", part.column("next_time").cast(pa.int64()))
-        .to_pylist()
-    ]
     known = [
         (channel, time, plain(value) if is_good(value, status) else math.inf)
         for channel, time, value, status in samples
@@ -63,16 +55,15 @@ def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int |
     for channel, of_channel in groupby(known, lambda one: one[0]):
         begins = [next(same)[1:] for _, same in groupby(of_channel, lambda one: one[2])]
         ends = [time for time, _ in begins[1:]]
-        for number, ((begin, value), end) in enumerate(zip(begins, [*ends, None], strict=True), 1):
-            if end is None or number <= 2 or end - begin >= least:
+        for number, ((begin, value), end) in enumerate(zip(begins, [*ends, NEVER], strict=True), 1):
+            if end == NEVER or number <= 2 or end - begin >= least:
                 expected.append((channel, value, begin, end, number))
-    assert computed == expected
+    assert found_by(Runs(least), samples, size, together) == expected
 
 
 def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
     samples = [(1, 0, 5.0, 0), (1, 1, 5.0, 0), (1, 2, 5.0, 0), (2, 0, 5.0, 0)]
-    rows = [row for part in found_by(Runs(0), samples, 1) for row in part.select([0, 1]).to_pylist()]
-    assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
+    assert [row[:2] for row in found_by(Runs(0), samples, 1)] == [(1, 5.0), (2, 5.0)]
 
 
 def test_longest_runs_are_those_that_are_longer_than_by_chance() -> None:
