@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from core.timestamps import HOUR_US
-from history.sql.kernels.columns import ChannelFields, Channels, KernelSource, by_channels, spans, structs
+from history.sql.kernels.columns import ChannelFields, Channels, KernelSource, by_channels, spans
 from history.sql.kernels.comparison import DIFFERENCES, Comparison
 from history.sql.kernels.departures import DEPARTURES, Departures
 from history.sql.kernels.episodes import EPISODES, Episodes
@@ -109,7 +109,7 @@ class UnitFunctions:
         unit_of = {channel["channel_id"]: unit for channel, unit in zip(channels, units, strict=True)}
         means = by_unit(unit_of, *(self._means(channels, interval, step, with_silent) for interval in (before, now)))
         rows = [row for unit in means for row in kernel.of_unit(unit)]
-        return structs(kind, [pa.RecordBatch.from_pylist(rows, pa.schema(list(kind)))])
+        return pa.array([rows], pa.list_(kind))
 
     def _means(self, channels: list[ChannelFields], within: Sequence[int], step: int, with_silent: bool) -> Means:
         """Number of whole buckets of an interval, and their means. What was known an hour before it holds.

@@ -224,17 +224,8 @@ def listed(kind: Any, portions: Iterable[Columns]) -> Any:
         _array(pa.from_numpy_dtype(column.dtype), column).view(field.type)
         for field, column in zip(kind, columns, strict=True)
     ]
-    return _as_list(pa.StructArray.from_arrays(arrays, fields=list(kind)))
-
-
-def structs(kind: Any, batches: Iterable[Any]) -> Any:
-    """List of structs, one a row, of batches that have the columns of the struct."""
-    table = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
-    return _as_list(pa.StructArray.from_arrays(table.columns, fields=list(kind)))
-
-
-def _as_list(struct: Any) -> Any:
-    return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
+    rows = pa.StructArray.from_arrays(arrays, fields=list(kind))
+    return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
 
 def _arrays(names: Collection[str], samples: Samples) -> dict[str, Any]:

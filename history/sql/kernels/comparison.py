@@ -69,9 +69,8 @@ class Comparison:
             runs_off = [run[:, column] - np.nanmedian(run[:, column]) for run in (other, values)]
             if has_unlike_part(*runs_off):  # in start-ups, a part of both runs is
                 verdicts[column] = UNLIKE
-        nothing = {field.name: None for field in DIFFERENCES}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
-            yield nothing | {"channel_id": channel, "verdict": verdict}
+            yield {"channel_id": channel, "verdict": verdict}
         usable = ~np.isin(verdicts, [SHORT_REFERENCE, NO_SAMPLES, FEW_SAMPLES])
         channels, other, values = channels[usable], other[:, usable], values[:, usable]
         if not len(channels):
@@ -86,7 +85,7 @@ class Comparison:
                 if (size[first : last + 1] > 1).sum() < _LASTS:
                     continue
                 peak = first + int(np.argmax(size[first : last + 1]))
-                yield nothing | {
+                yield {
                     "channel_id": channel,
                     **run_times(first, last, len(size), self.since, self.step),
                     "peak_time": self.since + peak * self.step,

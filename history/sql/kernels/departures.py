@@ -133,7 +133,6 @@ class Departures:
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
         """Rows of DEPARTURES."""
         unit, channels, reference, values = means
-        nothing = {field.name: None for field in DEPARTURES} | {"unit": unit}
         course = usual_courses(reference, values)
         moves = course.verdicts != JUDGED
         reference = np.where(moves, reference - course.before, reference)[~course.left_out]
@@ -150,16 +149,16 @@ class Departures:
             verdicts[row] = with_course(dynamics(learned.reference[:, row]), course.verdicts[row])
         verdicts[usable & np.isnan(values).all(axis=0)] = NO_SAMPLES
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
-            yield nothing | {"channel_id": channel, "verdict": verdict}
+            yield {"unit": unit, "channel_id": channel, "verdict": verdict}
         if learned.model is None:
             return
         model, values, channels = learned.model, values[:, usable], channels[usable]
         like = _like(model.scaled(reference[:, usable]), model.scaled(values))
         if (odd if verdict_on_parts == LEFT_OUT else odd & ~like.any(axis=0)).any():
-            parts = nothing | self._parts(odd, like, reference, np.flatnonzero(~course.left_out), verdict_on_parts)
-            yield from (parts | {"channel_id": channel} for channel in channels.tolist())
+            parts = self._parts(odd, like, reference, np.flatnonzero(~course.left_out), verdict_on_parts)
+            yield from ({"unit": unit, "channel_id": channel} | parts for channel in channels.tolist())
         limits = self._limits(learned)
-        known = nothing | {"judged": len(channels), "left_out": len(usable) - len(channels)}
+        known = {"unit": unit, "judged": len(channels), "left_out": len(usable) - len(channels)}
         scaled = model.scaled(values)
         times = model.statistics(scaled) / limits[:, None]
         alone = np.zeros((2, *values.T.shape))

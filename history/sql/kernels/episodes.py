@@ -62,14 +62,13 @@ class Episodes:
         for channel, off, values, expected, known in zip(
             channels.tolist(), (before - course.before).T, now.T, course.now.T, course.verdicts.tolist(), strict=True
         ):
-            nothing = {field.name: None for field in EPISODES} | {"channel_id": channel}
             deviations = off[~course.left_out] if known == CYCLIC else off
             verdict = with_course(_verdict(deviations, values, expected), known)
-            yield nothing | {"verdict": verdict}
+            yield {"channel_id": channel, "verdict": verdict}
             if verdict in (JUDGED, CYCLIC, UNLIKE, MOSTLY_MISSING, *TOO_SHORT):
                 every = len(channels) * self.alarm_every / self.step
                 reference = deviations[~np.isnan(deviations)]
-                yield from (nothing | row for row in self._of_channel(channel, reference, values, expected, every))
+                yield from self._of_channel(channel, reference, values, expected, every)
 
     def _of_channel(
         self, channel: int, reference: Float64s, values: Float64s, expected: Float64s, buckets: float
@@ -86,6 +85,7 @@ class Episodes:
             for first, last in runs(np.flatnonzero(sign * off > limit), len(values)):
                 peak = first + int(np.argmax(sign * off[first : last + 1]))
                 yield {
+                    "channel_id": channel,
                     **run_times(first, last, len(values), self.since, self.step),
                     "peak_time": self.since + peak * self.step,
                     "usual": float(expected[peak]),

@@ -121,16 +121,15 @@ class Relations:
         for row in np.flatnonzero(n):
             verdicts[usable[row]] = dynamics(before[row])
         verdicts[usable[2 * n_bad > n]] = UNLIKE
-        nothing = {field.name: None for field in RELATIONS}
         for channel, verdict in zip(channels.tolist(), verdicts.tolist(), strict=True):
-            yield nothing | {"channel_id": channel, "verdict": verdict}
+            yield {"channel_id": channel, "verdict": verdict}
         breaks = [one for _, one in judged if one is not None]
         apart = [one for one in breaks if one.pair in of_sisters]
         breaks = [one for one in breaks if one.pair not in of_sisters] + _farthest(apart, pairs, len(ids))
         for odd, is_odd_one, broken in _by_odd_one(breaks, len(ids)):
             farthest = broken[0]
             partners = [one for each in broken for one in _partners(each, odd, after[: len(ids)], sisters)]
-            yield nothing | {
+            yield {
                 "channel_id": ids[odd],
                 "is_odd_one": is_odd_one,
                 "partners": [ids[one] for one in dict.fromkeys(partners)],

@@ -35,7 +35,7 @@ class UnitKernel(Protocol):
     """A kernel that judges the channels of a unit together."""
 
     def of_unit(self, means: UnitMeans) -> Iterator[dict[str, Any]]:
-        """Rows of the kernel's table."""
+        """Rows of the kernel's table; a field that a row lacks is NULL."""
 
 
 def by_unit(units: Mapping[int, int], before: Means, now: Means) -> Iterator[UnitMeans]:

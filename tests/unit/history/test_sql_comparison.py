@@ -18,12 +18,12 @@ _IDS = np.arange(10, 13, dtype=np.int32)
 
 def rows(other: Float64s, values: Float64s, warp: int = 0) -> list[dict[str, Any]]:
     means = UnitMeans(1, _IDS[: values.shape[1]], other, values)
-    return [row for row in Comparison(1000, 500, 10, warp).of_unit(means) if row["verdict"] is None]
+    return [row for row in Comparison(1000, 500, 10, warp).of_unit(means) if row.get("verdict") is None]
 
 
 def verdicts(other: Float64s, values: Float64s) -> list[int]:
     means = UnitMeans(1, _IDS[: values.shape[1]], other, values)
-    return [row["verdict"] for row in Comparison(1000, 500, 10, 0).of_unit(means) if row["verdict"] is not None]
+    return [row["verdict"] for row in Comparison(1000, 500, 10, 0).of_unit(means) if row.get("verdict") is not None]
 
 
 def start_up(seed: int, delay: int = 0, n: int = 300) -> Float64s:

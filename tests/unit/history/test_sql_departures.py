@@ -33,11 +33,11 @@ def values(seed: int, n: int, channels: int = 8) -> Float64s:
 
 def rows(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
     """Departures."""
-    return [row for row in of_unit(reference, later, alarm_every) if row["verdict"] is None]
+    return [row for row in of_unit(reference, later, alarm_every) if row.get("verdict") is None]
 
 
 def verdicts(reference: Float64s, later: Float64s) -> list[int]:
-    return [row["verdict"] for row in of_unit(reference, later) if row["verdict"] is not None]
+    return [row["verdict"] for row in of_unit(reference, later) if row.get("verdict") is not None]
 
 
 def of_unit(reference: Float64s, later: Float64s, alarm_every: int | None = None) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def loaded(seed: int, load: Float64s) -> Float64s:
 def parts(reference: Float64s, later: Float64s) -> list[tuple[Any, ...]]:
     """Verdicts on the parts of a reference."""
     fields = ("verdict", "unlike_from", "unlike_to", "like_from", "like_to")
-    said = [row for row in of_unit(reference, later) if row["unlike_from"] is not None]
+    said = [row for row in of_unit(reference, later) if row.get("unlike_from") is not None]
     return [tuple(row[field] for field in fields) for row in said if row["channel_id"] == 10]
 
 

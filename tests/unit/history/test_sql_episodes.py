@@ -22,7 +22,7 @@ from history.sql.kernels.unit_means import UnitMeans
 
 def rows(reference: Float64s, values: Float64s, spans: dict[int, float] | None = None) -> list[dict[str, Any]]:
     kernel = Episodes(1000, 10, 10 * 20 * len(values), spans or {})
-    return [row for row in of_unit(kernel, reference, values) if row["verdict"] is None]
+    return [row for row in of_unit(kernel, reference, values) if row.get("verdict") is None]
 
 
 def of_unit(kernel: Episodes, reference: Float64s, values: Float64s) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_limits_are_those_of_the_whole_unit() -> None:
         before, now = (np.repeat(noise(seed, 300)[:, None], channels, axis=1) for seed in (1, 2))
         now[50:60] += 40
         means = UnitMeans(1, np.arange(channels, dtype=np.int32), before, now)
-        return [row["least"] for row in Episodes(0, 10, 60_000, {}).of_unit(means) if row["verdict"] is None]
+        return [row["least"] for row in Episodes(0, 10, 60_000, {}).of_unit(means) if row.get("verdict") is None]
 
     [alone], together = limits(1), limits(30)
     assert len(together) == 30

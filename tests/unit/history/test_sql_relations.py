@@ -40,11 +40,11 @@ def all_rows(
 
 
 def rows(reference: Float64s, values: Float64s, *numbers: Sequence[int]) -> list[dict[str, Any]]:
-    return [row for row in all_rows(reference, values, *numbers) if row["verdict"] is None]
+    return [row for row in all_rows(reference, values, *numbers) if row.get("verdict") is None]
 
 
 def verdicts(reference: Float64s, values: Float64s) -> list[int]:
-    return [row["verdict"] for row in all_rows(reference, values) if row["verdict"] is not None]
+    return [row["verdict"] for row in all_rows(reference, values) if row.get("verdict") is not None]
 
 
 def together(seed: int, n: int) -> Float64s:
