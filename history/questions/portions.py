@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core.formatting import count, duration, names_text
 from core.paths import State
 from history.questions.drawing import POINTS, Drawing, named_channels, names_without_curve
-from history.questions.request import DAYS_BEFORE, Request
+from history.questions.request import DAYS_BEFORE, Request, time_text
 from history.sql.session import OutOfMemoryError, Session, opened
 from history.sql.sources.cluster import Cluster
 from history.sql.sources.execution import Limits
@@ -181,7 +181,7 @@ def _explain_empty(session: Session, request: Request) -> str:
     lines = [f"no rows: {finding}" if judged else NOTHING_JUDGED]
     for names, why in (
         (other, f"not {' or '.join(question.kinds)}"),
-        (empty, f"no samples from {_time(since)} to {_time(until)}"),
+        (empty, f"no samples from {time_text(since)} to {time_text(until)}"),
     ):
         if names:
             lines.append(f"{count(len(names), 'channel')} not judged, {why}: {names_text(names, _MAX_NAMES)}")
@@ -253,7 +253,3 @@ def _groups(request: Request) -> Iterator[list[str]]:
     together = _TOGETHER[request.question.portions]
     for _, group in groupby(sorted(request.channels, key=together), together):
         yield [name for name, _ in group]
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z"

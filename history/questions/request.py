@@ -102,7 +102,7 @@ class Request:
             if parameter.type == REFERENCE and value is not None:
                 begin, end = value
                 before = " before" if end == values["since"] else ""
-                lengths.append(f"reference: {_text(end - begin)}{before} ({_time(begin)} to {_time(end)})")
+                lengths.append(f"reference: {_text(end - begin)}{before} ({time_text(begin)} to {time_text(end)})")
             elif parameter.name in _FALSE_ALARMS and value is not None:
                 lengths.append(f"one false alarm of {_FALSE_ALARMS[parameter.name]} in {_text(value)}")
             elif _follows(parameter) and value is not None:
@@ -213,5 +213,6 @@ def _text(length: timedelta) -> str:
     return duration(length.total_seconds())
 
 
-def _time(moment: datetime) -> str:
+def time_text(moment: datetime) -> str:
+    """A time (UTC) as lines for people have it: ``2026-03-09 10:00:00Z``."""
     return f"{moment:%Y-%m-%d %H:%M:%S}Z"

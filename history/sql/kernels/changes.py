@@ -33,6 +33,7 @@ from history.sql.kernels.reference import (
     INTERVAL_ALONE,
     JUDGED,
     MOSTLY_MISSING,
+    NO_SPREAD,
     is_held,
     smoothed,
 )
@@ -110,7 +111,7 @@ class Changes:
         # half of what rounded values differ by.
         ranges = np.array([self.spans.get(number, 0.0) for number in ids])
         floor = np.maximum.reduce([1e-3 * extent, 1e-4 * ranges, _resolution(values) / 2])
-        moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
+        moves = extent > NO_SPREAD * np.abs(values).max(axis=1)  # else by rounding errors
         middle, floor = values[:, :1], np.where(moves, floor, 1.0)[:, None]
         held = np.array([is_held(course) for course in np.hstack([earlier, values])])
         scores = list(_scores((values - middle) / floor, (earlier - middle) / floor, held))
@@ -329,7 +330,7 @@ def _roughness(values: Float64s) -> Float64s:
 def _resolution(values: Float64s) -> Float64s:
     """Steps by which the values of rounded channels differ, but for a few; of others they are next to nothing."""
     steps = np.abs(np.diff(values, axis=1))
-    steps[steps <= 1e-9 * np.abs(values).max(axis=1, keepdims=True)] = np.inf
+    steps[steps <= NO_SPREAD * np.abs(values).max(axis=1, keepdims=True)] = np.inf
     smallest = np.partition(steps, _HABIT, axis=1)[:, _HABIT]
     return np.where(np.isinf(smallest), 0.0, smallest)
 

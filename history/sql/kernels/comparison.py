@@ -21,6 +21,7 @@ from history.sql.kernels.reference import (
     FEW_SAMPLES,
     JUDGED,
     NO_SAMPLES,
+    NO_SPREAD,
     SHORT_REFERENCE,
     UNLIKE,
     has_unlike_part,
@@ -42,7 +43,6 @@ DIFFERENCES = pa.struct(
 )
 _NOISES = 8.0  # robust deviations of steps between buckets in a difference that counts
 _SHARE = 0.05  # of the extent of the runs in a difference that counts
-_ROUNDING = 1e-9  # of the largest value: a smaller difference is none
 _MIN_MEANS = 10  # of a run, to know its noise
 _LASTS = 3  # buckets that differ, at least
 _TRIMMED = 0.6745  # median of |z|, z normal
@@ -105,7 +105,7 @@ def _limits(other: Float64s, values: Float64s) -> tuple[Float64s, NDArray[np.boo
     noise = np.max([_noise(run) for run in both], axis=0)
     extent = np.max([np.nanmax(run, axis=0) - np.nanmin(run, axis=0) for run in both], axis=0)
     largest = np.max([np.nanmax(np.abs(run), axis=0) for run in both], axis=0)
-    least = np.maximum(_ROUNDING * largest, 1e-12)
+    least = np.maximum(NO_SPREAD * largest, 1e-12)
     limits = np.maximum(_NOISES * noise / _TRIMMED / np.sqrt(2), _SHARE * extent)
     return np.maximum(limits, least), limits > least
 

@@ -20,7 +20,7 @@ from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, columns_of
-from history.sql.kernels.reference import FEW_SAMPLES, JUDGED
+from history.sql.kernels.reference import FEW_SAMPLES, JUDGED, NO_SPREAD
 from history.sql.kernels.resampled import Grid
 
 OSCILLATIONS = pa.struct(
@@ -76,7 +76,7 @@ class Oscillations:
             number, value = number[within], value[within]
             channel, is_judged = int(means["channel_id"][segment.start]), len(number) >= (1 - _MISSING) * self.n
             rows.append((channel, JUDGED if is_judged else FEW_SAMPLES, np.nan, np.nan, np.nan, 0, 0, np.nan))
-            if is_judged and np.ptp(value) > 1e-9 * np.abs(value).max():
+            if is_judged and np.ptp(value) > NO_SPREAD * np.abs(value).max():
                 values = np.interp(np.arange(self.n), number, value)
                 rows += [(channel, 0, *row) for row in self._of_values(values)]
         return columns_of(OSCILLATIONS, rows)

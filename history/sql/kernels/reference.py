@@ -27,7 +27,7 @@ UNLIKE, CONSTANT, UNRELATED, FEW_SAMPLES, AS_FAR_AS_REFERENCE = 6, 7, 8, 9, 10
 DRIFTING, FEW_CYCLES, INTERVAL_ALONE, CYCLIC, LEFT_OUT, CODES = 11, 12, 13, 14, 15, 16
 STANDING, NO_TARGET, CAME_ONCE = 17, 18, 19
 MAD = 1.4826  # standard deviations of normal values in a median absolute deviation
-NO_SPREAD = 1e-9  # of the largest value: a smaller one is a rounding error
+NO_SPREAD = 1e-9  # of the largest values: a smaller one is a rounding error
 MIN_POSITIONS = 40  # of a reference, to learn from: one in each block
 PARTS = 5  # of a reference, each of which has to be like the others
 _UNLIKE = 4.0  # times what is usual: a part whose deviations are so large
@@ -45,7 +45,6 @@ _MIN_SAMPLES = 8  # for a sampling interval
 _EULER = 0.5772156649
 _CLEARLY_HEAVY, _HEAVIEST = 0.1, 0.4  # shapes of generalized extreme value distributions; 0: Gumbel
 _TWO_KINDS = 0.9  # of the variance of maxima is between two kinds of blocks, at least; 3/4: they are uniform
-_ROUNDING = 1e-9  # of the mean of maxima: a smaller spread is a rounding error
 _MARGIN = 1.2  # above the largest deviation of the reference
 _KNOWN = 3.0  # times the largest deviation of the reference: how far a heavy tail is known from it
 
@@ -266,7 +265,7 @@ def _level(maxima: Float64s, blocks: float) -> float:
     blocks = max(blocks + math.log(len(maxima) / n), math.log(2))
     mean, second, third = map(float, _moment_weights(len(maxima)) @ np.sort(maxima))
     spread = 2 * second - mean
-    if spread <= _ROUNDING * mean:
+    if spread <= NO_SPREAD * mean:
         return mean
     place = 2 / (3 + (6 * third - 6 * second + mean) / spread) - np.log(2) / np.log(3)
     shape = min(-7.859 * place - 2.9554 * place**2, _HEAVIEST)
