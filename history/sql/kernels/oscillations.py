@@ -127,10 +127,16 @@ def without_slow(values: Float64s) -> Float64s:
 def autocorrelation(values: Float64s, lags: int) -> Float64s:
     """Autocorrelation of so many lags, from 0 on, along the last axis; it is not weakened by having fewer values."""
     n = values.shape[-1]
-    length = _fast_length(n + lags)  # of values and zeros, so that the ends don't meet
-    sums = np.fft.irfft(np.square(np.abs(np.fft.rfft(values, length))), length)[..., :lags]
-    correlation: Float64s = sums / np.maximum(sums[..., :1], 1e-300) * n / (n - np.arange(lags))
+    correlation: Float64s = lagged_products(values, lags) * n / (n - np.arange(lags))
     return correlation
+
+
+def lagged_products(values: Float64s, lags: int) -> Float64s:
+    """Sums of products of values that are 0, 1, ..., lags - 1 apart, along the last axis, divided by the first one."""
+    length = _fast_length(values.shape[-1] + lags)  # of values and zeros, so that the ends don't meet
+    sums = np.fft.irfft(np.square(np.abs(np.fft.rfft(values, length))), length)[..., :lags]
+    products: Float64s = sums / np.maximum(sums[..., :1], 1e-300)
+    return products
 
 
 def _fast_length(n: int) -> int:

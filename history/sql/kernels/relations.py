@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from history.codec.row_groups import TIME
 from history.sql.kernels.dynamics import dynamics
-from history.sql.kernels.oscillations import autocorrelation
+from history.sql.kernels.oscillations import lagged_products
 from history.sql.kernels.reference import (
     CODES,
     CONSTANT,
@@ -210,8 +210,7 @@ def _beyond_chance(pairs: Mapping[_Pair, float], near: Float64s) -> dict[_Pair, 
     if not pairs:
         return {}
     n, sure = near.shape[1], dict[_Pair, float]()
-    lags = np.arange(1, n // _LAGS)
-    slow = autocorrelation(near, n // _LAGS)[:, 1:] * (1 - lags / n)  # fewer values have longer lags
+    slow = lagged_products(near, n // _LAGS)[:, 1:]
     for (i, j), correlation in pairs.items():
         independent = n / max(1 + 2 * float(slow[i] @ slow[j]), 1.0)
         size = np.arctanh(min(abs(correlation), 1 - 1e-9)) * np.sqrt(max(independent - 3, 0))
