@@ -212,7 +212,7 @@ class KernelFunctions:
         step: int,
         most: int,
     ) -> Any:
-        """The correlations with a target (kernels/correlations.py), by whole buckets, as of :meth:`_means`."""
+        """The correlations with a target (kernels/correlations.py), by whole buckets."""
         buckets = (until - since) // step
         within = since - HOUR_US, since + buckets * step
         of_target = self._results(target, within, by_portion(Grid(Channels.of_fields(target), since, step).numbers))

@@ -64,7 +64,7 @@ class WeightedInterval:
 
     @classmethod
     def of_fields(cls, row: Mapping[str, Any]) -> WeightedInterval:
-        """``one``: the fields of INTERVAL."""
+        """Make one. ``row``: the fields of INTERVAL."""
         return cls(
             Channels.of_fields(row["channels"]),
             row["since"],
