@@ -88,6 +88,9 @@ CREATE MACRO detail_text(detail) AS (
 -- What the questions (schema/questions) are made of, some under the names that functions and views have in PostgreSQL.
 -- A parameter patterns is a list of names, in which * stands for any text; NULL: every channel. since <= time < until.
 
+-- A list of times, in µs.
+CREATE MACRO in_us(times) AS list_transform(times, lambda time: epoch_us(time));
+
 -- The start of the step that a time is in, counted from origin. time_bucket would take ten times as long.
 CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
     floor((epoch_us(time) - epoch_us(origin)) / epoch_us(step)::DOUBLE)::BIGINT * epoch_us(step) + epoch_us(origin)
@@ -172,9 +175,8 @@ FROM (SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(l
 -- at most; of the others the last one and those that are jumps: larger than what is exceeded once in false_alarms by
 -- steps of the reference, unless the step before was so, too. steps counts all of the channel's.
 CREATE MACRO steps_of(patterns, reference, since, until, few, false_alarms) AS TABLE
-SELECT unnest(value_steps(channel_ids(patterns), list_transform(reference, lambda bound: epoch_us(bound)),
-                          epoch_us(since), epoch_us(until), few::BIGINT, epoch_us(false_alarms)::DOUBLE),
-              recursive := true);
+SELECT unnest(value_steps(channel_ids(patterns), in_us(reference), epoch_us(since), epoch_us(until), few::BIGINT,
+                          epoch_us(false_alarms)::DOUBLE), recursive := true);
 
 -- Gaps, without the regular ones of a device that answers more slowly than it is polled: a poll_missed that adjoins
 -- another one, where there are five of those, and that is at most three times as long as their median.
@@ -271,6 +273,13 @@ FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
+-- The fields of channels of some kinds (NULL: all) in one row; no row: there are none.
+CREATE MACRO fields_of(patterns, since, until, kinds) AS TABLE
+SELECT list(g.fields) AS fields
+FROM channels_with_gaps(patterns, since, until) AS g
+WHERE kinds IS NULL OR g.kind IN kinds
+HAVING count(*) > 0;
+
 -- First moves of channels in an interval (verdict 0), and what is said about each channel (verdict_text). Samples are
 -- read until the reference ends, which may be behind the interval.
 CREATE MACRO moves_of(patterns, reference, since, until, step, false_alarms, sigmas) AS TABLE
@@ -278,19 +287,14 @@ SELECT m.*
 FROM (SELECT unnest(first_moves(a.fields, list_transform(reference, lambda bound: epoch_us(bound)), epoch_us(since),
                                 epoch_us(until), epoch_us(step), epoch_us(false_alarms)::DOUBLE, sigmas),
                     recursive := true)
-      FROM (SELECT list(g.fields) AS fields
-            FROM channels_with_gaps(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2])) AS g
-            HAVING count(*) > 0) AS a) AS m
+      FROM fields_of(patterns, reference[1] - INTERVAL '1 hour', greatest(until, reference[2]), NULL) AS a) AS m
 WHERE m.verdict > 0 OR m.time < until;
 
 -- Decreases of counters that are no wrap: the samples before and after.
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE
 SELECT d.channel_id, c.name, d.old_time, d.time, d.old_value, d.value
 FROM (SELECT unnest(counter_decreases_of(a.fields, epoch_us(since), epoch_us(until)), recursive := true)
-      FROM (SELECT list(g.fields) AS fields
-            FROM channels_with_gaps(patterns, since, until) AS g
-            WHERE g.kind = 'counter'
-            HAVING count(*) > 0) AS a) AS d
+      FROM fields_of(patterns, since, until, ['counter']) AS a) AS d
 JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 
 -- What a row of an answer is compared by with those of days before. Times in µs.

@@ -44,9 +44,7 @@ computed AS (
                                  'treat_uncertain_as_bad': treat_uncertain_as_bad,
                                  'percent_data_bad': percent_data_bad, 'percent_data_good': percent_data_good,
                                  'use_sloped_extrapolation': use_sloped_extrapolation}), recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, since - INTERVAL '24 hours', until + INTERVAL '24 hours') AS g
-          HAVING count(*) > 0) AS a
+    FROM fields_of(channels, since - INTERVAL '24 hours', until + INTERVAL '24 hours', NULL) AS a
 ),
 named AS (
     SELECT m.channel_id, m.time, trim(list_extract(string_split(aggregate, ','), m.number + 1)) AS name,

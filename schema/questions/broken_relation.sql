@@ -52,9 +52,8 @@ numeric_channels AS (
     WHERE g.kind <> 'counter'
 ),
 broken AS (
-    SELECT unnest(relations_of(a.fields, a.kinds, list_transform(reference, lambda bound: epoch_us(bound)),
-                               epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(alarm_every),
-                               least_correlation, a.machines, a.sisters),
+    SELECT unnest(relations_of(a.fields, a.kinds, in_us(reference), epoch_us(since), epoch_us(until),
+                               epoch_us(step), epoch_us(alarm_every), least_correlation, a.machines, a.sisters),
                   recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.kind ORDER BY g.channel_id) AS kinds,
                  list(g.machine ORDER BY g.channel_id) AS machines, list(g.sisters ORDER BY g.channel_id) AS sisters

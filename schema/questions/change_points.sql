@@ -38,14 +38,10 @@
 -- Cost: one pass over the samples from the reference to until, then 0.1 ms per channel and 300 means.
 -- Example: plantlog ask change_points --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
 WITH changes AS (
-    SELECT unnest(changes_of(a.fields, list_transform(reference, lambda bound: epoch_us(bound)), epoch_us(since),
-                             epoch_us(until), epoch_us(step), least_score),
+    SELECT unnest(changes_of(a.fields, in_us(reference), epoch_us(since), epoch_us(until), epoch_us(step), least_score),
                   recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, least(since, reference[1]) - INTERVAL '1 hour',
-                                  greatest(until, reference[2])) AS g
-          WHERE g.kind = 'analog'
-          HAVING count(*) > 0) AS a
+    FROM fields_of(channels, least(since, reference[1]) - INTERVAL '1 hour', greatest(until, reference[2]), ['analog'])
+        AS a
 ),
 with_unit AS (
     SELECT c.*, unit_at(c.channel_id, c.time, patterns := channels) AS unit

@@ -30,8 +30,7 @@ correlations AS (
           FROM channels_with_gaps(channels, since, until) AS g
           WHERE g.name <> target
           HAVING count(*) > 0) AS a
-    CROSS JOIN (SELECT list(g.fields) AS fields FROM channels_with_gaps([target], since, until) AS g
-                HAVING count(*) > 0) AS t
+    CROSS JOIN fields_of([target], since, until, NULL) AS t
     CROSS JOIN chosen AS c
 ),
 -- If correlations are equal, the smallest lag.

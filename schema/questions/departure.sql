@@ -43,8 +43,8 @@ analog AS (
     WHERE g.kind = 'analog'
 ),
 departures AS (
-    SELECT unnest(departures_of(a.fields, a.units, list_transform(reference, lambda bound: epoch_us(bound)),
-                                epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(alarm_every)),
+    SELECT unnest(departures_of(a.fields, a.units, in_us(reference), epoch_us(since), epoch_us(until),
+                                epoch_us(step), epoch_us(alarm_every)),
                   recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.unit ORDER BY g.channel_id) AS units
           FROM analog AS g

@@ -38,8 +38,8 @@ analog AS (
     WHERE g.kind = 'analog'
 ),
 episodes AS (
-    SELECT unnest(episodes_of(a.fields, a.numbers, list_transform(reference, lambda bound: epoch_us(bound)),
-                              epoch_us(since), epoch_us(until), epoch_us(step), epoch_us(alarm_every)),
+    SELECT unnest(episodes_of(a.fields, a.numbers, in_us(reference), epoch_us(since), epoch_us(until), epoch_us(step),
+                              epoch_us(alarm_every)),
                   recursive := true)
     FROM (SELECT list(g.fields ORDER BY g.channel_id) AS fields, list(g.number ORDER BY g.channel_id) AS numbers
           FROM analog AS g

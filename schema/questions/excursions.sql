@@ -31,13 +31,9 @@
 WITH
 -- All that is asked of single samples.
 far_off AS (
-    SELECT unnest(far_samples(a.fields, list_transform(reference, lambda bound: epoch_us(bound)),
-                              epoch_us(since), epoch_us(until), epoch_us(short), epoch_us(long),
-                              epoch_us(false_alarms)::DOUBLE), recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
-          WHERE g.kind = 'analog'
-          HAVING count(*) > 0) AS a
+    SELECT unnest(far_samples(a.fields, in_us(reference), epoch_us(since), epoch_us(until), epoch_us(short),
+                              epoch_us(long), epoch_us(false_alarms)::DOUBLE), recursive := true)
+    FROM fields_of(channels, least(since, reference[1]), greatest(until, reference[2]), ['analog']) AS a
 ),
 outside AS (
     SELECT f.channel_id, f.scale, f.time, f.value, nullif(f.times, 'NaN') AS times,

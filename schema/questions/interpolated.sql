@@ -31,9 +31,7 @@ WITH points AS (
                              'treat_uncertain_as_bad': treat_uncertain_as_bad, 'percent_data_bad': 100,
                              'percent_data_good': 100, 'use_sloped_extrapolation': use_sloped_extrapolation}),
                   recursive := true)
-    FROM (SELECT list(g.fields) AS fields
-          FROM channels_with_gaps(channels, since - INTERVAL '24 hours', until + INTERVAL '24 hours') AS g
-          HAVING count(*) > 0) AS a
+    FROM fields_of(channels, since - INTERVAL '24 hours', until + INTERVAL '24 hours', NULL) AS a
 )
 SELECT c.name AS channel, p.time, nullif(p.value, 'NaN'::DOUBLE) AS value,
        unit_at(p.channel_id, p.time, patterns := channels) AS unit, quality(p.status) AS quality, p.status,

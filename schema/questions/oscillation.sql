@@ -31,10 +31,7 @@
 -- Example: plantlog ask oscillation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
 analog AS (
-    SELECT list(g.fields) AS fields
-    FROM channels_with_gaps(channels, least(since, reference[1]), greatest(until, reference[2])) AS g
-    WHERE g.kind = 'analog'
-    HAVING count(*) > 0
+    FROM fields_of(channels, least(since, reference[1]), greatest(until, reference[2]), ['analog'])
 ),
 oscillations AS (
     SELECT unnest(oscillations_of(a.fields, epoch_us(since), epoch_us(until), epoch_us(step), least_regularity),
