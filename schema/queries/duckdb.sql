@@ -133,11 +133,11 @@ CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
 );
 
 -- Channels: kind, unit, range (low, high, span), the part of the name before its last slash (unit_path) and behind it
--- (quantity), when it was retired (ends; infinity: it was not), where a counter starts again (wraps_at), and whether
--- nobody knows when a sample is due, so that a silence is no recorded gap (pushed).
+-- (quantity), when it was retired (ends; infinity: it was not), where a counter starts again (wraps_at), source, and
+-- whether nobody knows when a sample is due, so that a silence is no recorded gap (pushed).
 CREATE MACRO channels_like(patterns) AS TABLE
 SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends, c.wraps_at,
-       coalesce(c.source_kind = 'push', false) AS pushed
+       c.source_id, coalesce(c.source_kind = 'push', false) AS pushed
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 

@@ -32,7 +32,7 @@
 -- Example: plantlog ask stuck_sensors --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 WITH
 selected AS (
-    SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path, least(until, now(), c.ends) AS ends
+    SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path, c.pushed, least(until, now(), c.ends) AS ends
     FROM channels_like(channels) AS c
     WHERE c.kind = 'analog'
 ),
@@ -113,8 +113,7 @@ pushed AS (
     SELECT unnest(pauses(l.channels, epoch_us(least(reference[1], since)), epoch_us(until)), recursive := true)
     FROM (SELECT list(DISTINCT l.channel_id) AS channels
           FROM unusual_runs AS l
-          JOIN described_channel AS c ON c.channel_id = l.channel_id
-          WHERE c.source_kind = 'push'
+          JOIN selected AS sel ON sel.channel_id = l.channel_id AND sel.pushed
           HAVING count(*) > 0) AS l
 ),
 silences AS MATERIALIZED (

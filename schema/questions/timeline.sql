@@ -23,15 +23,9 @@
 -- Example: plantlog ask timeline --from 2026-03-09T10:00Z --to 2026-03-09T10:10Z --channel 'tankfarm/*'
 WITH
 selected AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c
+    SELECT c.channel_id, c.name, c.kind, c.unit, c.source_id FROM channels_like(channels) AS c
 ),
 -- Events and gaps of a whole source are included if one of the channels belongs to it.
-sources AS (
-    SELECT DISTINCT c.source_id
-    FROM selected AS sel
-    JOIN channel AS c ON c.id = sel.channel_id
-    WHERE channels IS NULL OR c.id IN channel_ids(channels)
-),
 matching AS (
     SELECT e.time, e.id, e.type AS what, coalesce(sel.name, s.name, '') AS channel,
            concat_ws(': ', nullif(e.text, ''), detail_text(e.detail)) AS detail,
@@ -42,7 +36,7 @@ matching AS (
     LEFT JOIN source AS s ON s.id = e.source_id
     WHERE e.time >= since AND e.time < until AND e.type <> 'counter_reset' -- the samples tell these
       AND (sel.channel_id IS NOT NULL OR e.channel_id IS NULL)
-      AND (sel.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
+      AND (sel.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM selected AS o))
 ),
 events AS (
     SELECT s.time, s.id, s.what, s.channel, s.detail FROM matching AS s WHERE NOT s.many
@@ -65,7 +59,7 @@ gaps AS (
     CROSS JOIN LATERAL (VALUES (g.from_time, 'gap begins'), (g.to_time, 'gap ends')) AS t (time, what)
     WHERE t.time >= since AND t.time < until AND g.to_time IS DISTINCT FROM g.from_time
       AND (c.channel_id IS NOT NULL
-           OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM sources AS o)))
+           OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM selected AS o)))
 ),
 changes AS MATERIALIZED (
     SELECT * FROM steps_of(channels, reference, since, until, greatest(busy, 3), false_alarms) AS s
