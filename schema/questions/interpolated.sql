@@ -35,15 +35,14 @@ WITH points AS (
 )
 SELECT c.name AS channel, p.time, nullif(p.value, 'NaN'::DOUBLE) AS value,
        unit_at(p.channel_id, p.time, patterns := channels) AS unit, quality(p.status) AS quality, p.status,
-       b.before_time, CASE WHEN b.before_time IS NOT NULL THEN p.before_value END AS before_value,
-       CASE WHEN b.before_time IS NOT NULL THEN p.before_status END AS before_status,
-       b.after_time, CASE WHEN b.after_time IS NOT NULL THEN p.after_value END AS after_value,
-       CASE WHEN b.after_time IS NOT NULL THEN p.after_status END AS after_status
+       -- infinity: there is no such sample
+       nullif(p.before_time, 'infinity') AS before_time,
+       CASE WHEN isfinite(p.before_time) THEN p.before_value END AS before_value,
+       CASE WHEN isfinite(p.before_time) THEN p.before_status END AS before_status,
+       nullif(p.after_time, 'infinity') AS after_time,
+       CASE WHEN isfinite(p.after_time) THEN p.after_value END AS after_value,
+       CASE WHEN isfinite(p.after_time) THEN p.after_status END AS after_status
 FROM points AS p
-CROSS JOIN LATERAL (
-    SELECT make_timestamptz(nullif(p.before_time, -72057594037927936)) AS before_time, -- that: there is none
-           make_timestamptz(nullif(p.after_time, -72057594037927936)) AS after_time
-) AS b
 JOIN channels_like(channels) AS c ON c.channel_id = p.channel_id;
 
 SELECT *

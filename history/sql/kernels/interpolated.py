@@ -13,7 +13,7 @@ from core.batch import Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.aggregates import NO_DATA, SUBNORMAL
-from history.sql.kernels.columns import Columns
+from history.sql.kernels.columns import NEVER, Columns
 from history.sql.kernels.courses import BAD, EARLY, HOLD, Courses, Points, courses
 
 VALUES = pa.struct(
@@ -25,11 +25,10 @@ VALUES = pa.struct(
         *(
             (f"{side}_{name}", kind)
             for side in ("before", "after")
-            for name, kind in (("time", pa.int64()), ("value", pa.float64()), ("status", pa.int32()))
+            for name, kind in (("time", TIME), ("value", pa.float64()), ("status", pa.int32()))
         ),
     ]
 )
-NONE = EARLY  # the time (µs) of a sample that there is not
 _INTERPOLATED = 0x402  # bits of a data value
 
 
@@ -82,12 +81,12 @@ class Values:
     def _samples(
         self, side: str, points: Points, rows: NDArray[np.intp], nearest: NDArray[np.intp], key: Int64s
     ) -> Columns:
-        """Time, value and status of samples, where they are of the channel and not too far away."""
+        """Time, value and status of samples; time is NEVER where there is none of the channel that is near enough."""
         there = np.flatnonzero((nearest >= 0) & (nearest < len(rows)))
         row = rows[nearest[there]]
         near = np.abs(self._key(points.position[row], points.time[row]) - key[there]) <= HOLD
         there, row = there[near], row[near]
-        time, value, status = np.full(len(key), NONE), np.full(len(key), np.nan), np.zeros(len(key), np.int32)
+        time, value, status = np.full(len(key), NEVER), np.full(len(key), np.nan), np.zeros(len(key), np.int32)
         time[there], value[there], status[there] = points.time[row], points.value[row], points.status[row]
         return {f"{side}_time": time, f"{side}_value": value, f"{side}_status": status}
 
