@@ -99,8 +99,8 @@ CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
 -- As plant.unit_of.
 CREATE MACRO unit_of(channel) AS regexp_replace(channel, '/[^/]*$', '');
 
--- What kernels say about a channel (history/sql/kernels/reference.py); NULL: it is a row of the answer. Channels that
--- they do not know have no samples.
+-- What kernels say about a channel (history/sql/kernels/reference.py); NULL, of 0: it is a row of the answer.
+-- Channels that they do not know have no samples.
 CREATE MACRO verdict_text(verdict) AS CASE coalesce(verdict, 3)
     WHEN 1 THEN 'judged'
     WHEN 2 THEN 'judged without large changes in their reference, which may be faults or usual'

@@ -46,20 +46,16 @@ WITH changes AS (
 with_unit AS (
     SELECT c.*, unit_at(c.channel_id, c.time, patterns := channels) AS unit
     FROM changes AS c
-    WHERE c.verdict = 0
 )
 SELECT n.name AS channel, u.time AS changed_at,
        CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
        u.before, u.after, u.after - u.before AS size,
        CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, nullif(u.score, 'NaN') AS score,
-       NULL AS verdict, occurrence(u.kind, u.time, u.time, u.after - u.before) AS occurrence
-FROM with_unit AS u
-JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id
-UNION ALL BY NAME
-SELECT c.name AS channel, verdict_text(v.verdict) AS verdict
-FROM channels_like(channels) AS c
-LEFT JOIN (SELECT m.channel_id, m.verdict FROM changes AS m WHERE m.verdict > 0) AS v ON v.channel_id = c.channel_id
-WHERE c.kind = 'analog';
+       verdict_text(u.verdict) AS verdict,
+       CASE WHEN u.verdict = 0 THEN occurrence(u.kind, u.time, u.time, u.after - u.before) END AS occurrence
+FROM channels_like(channels) AS n
+LEFT JOIN with_unit AS u ON u.channel_id = n.channel_id
+WHERE n.kind = 'analog';
 
 SELECT * EXCLUDE (verdict, occurrence)
 FROM portion_rows

@@ -30,20 +30,12 @@
 -- Portions: channel
 -- Cost: one pass over the samples from the reference to until.
 -- Example: plantlog ask first_mover --from 2026-03-09T10:00Z --to 2026-03-09T10:30Z --limit 10
-WITH moves AS MATERIALIZED (
-    SELECT m.* FROM moves_of(channels, reference, since, until, step, false_alarms, sigmas) AS m
-)
 SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.usual THEN 'up' ELSE 'down' END AS direction,
        m.usual, m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit,
-       nullif(m.times, 'NaN') AS times_limit, NULL AS verdict, occurrence('move', m.time, m.time, m.value - m.usual)
-           AS occurrence
-FROM moves AS m
-JOIN channels_like(channels) AS c ON c.channel_id = m.channel_id
-WHERE m.verdict = 0
-UNION ALL
-SELECT c.name, NULL, NULL, NULL, NULL, NULL, NULL, verdict_text(v.verdict), NULL
+       nullif(m.times, 'NaN') AS times_limit, verdict_text(m.verdict) AS verdict,
+       CASE WHEN m.verdict = 0 THEN occurrence('move', m.time, m.time, m.value - m.usual) END AS occurrence
 FROM channels_like(channels) AS c
-LEFT JOIN (SELECT m.channel_id, m.verdict FROM moves AS m WHERE m.verdict > 0) AS v ON v.channel_id = c.channel_id
+LEFT JOIN moves_of(channels, reference, since, until, step, false_alarms, sigmas) AS m ON m.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
 SELECT row_number() OVER (ORDER BY moved_at, round(times_limit, 6) DESC, channel) AS place,

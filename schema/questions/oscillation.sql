@@ -47,16 +47,10 @@ before AS (
 SELECT c.name AS channel, o.period AS period_seconds, o.amplitude, b.amplitude AS amplitude_before,
        unit_at(o.channel_id, o.top_time, patterns := channels) AS unit, o.regularity,
        CASE WHEN o.from_time >= since THEN o.from_time END AS since_when, o.top_time,
-       CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index, NULL AS verdict
-FROM oscillations AS o
-JOIN channels_like(channels) AS c ON c.channel_id = o.channel_id
-LEFT JOIN before AS b ON b.channel_id = o.channel_id AND b.verdict = 0 AND abs(ln(b.period / o.period)) < 0.1
-WHERE o.verdict = 0
-UNION ALL BY NAME
-SELECT c.name AS channel, verdict_text(v.verdict) AS verdict
+       CASE WHEN NOT isnan(o.stiction) THEN o.stiction END AS stiction_index, verdict_text(o.verdict) AS verdict
 FROM channels_like(channels) AS c
-LEFT JOIN (SELECT m.channel_id, m.verdict FROM oscillations AS m WHERE m.verdict > 0) AS v
-  ON v.channel_id = c.channel_id
+LEFT JOIN oscillations AS o ON o.channel_id = c.channel_id
+LEFT JOIN before AS b ON b.channel_id = o.channel_id AND b.verdict = 0 AND abs(ln(b.period / o.period)) < 0.1
 WHERE c.kind = 'analog';
 
 WITH
