@@ -361,7 +361,8 @@ samples AS (
 ),
 buckets AS (
     SELECT s.channel_id, s.unit, bucket_of(s.time, $4::BIGINT) AS begins, max(s.time) AS last,
-           min(s.time) FILTER (s.value IS NOT NULL) AS first_good, max(s.time) FILTER (s.value IS NOT NULL) AS last_good,
+           min(s.time) FILTER (s.value IS NOT NULL) AS first_good,
+           max(s.time) FILTER (s.value IS NOT NULL) AS last_good,
            min(s.value) AS min, avg(s.value) AS avg, max(s.value) AS max
     FROM samples AS s
     GROUP BY ALL
