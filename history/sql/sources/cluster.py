@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import io
 import logging
 import pickle
+import pkgutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,6 +30,7 @@ from core.formatting import count
 from core.imports import require_analysis
 from core.paths import CHECKOUT, plantlog_version
 from history.archive.location import Location
+from history.sql import kernels
 from history.sql.sources.portion import forget_footers
 from history.sql.sources.processes import answer_of
 
@@ -35,6 +38,7 @@ Result = TypeVar("Result")
 _CONNECT_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
 _CODE = ("core", "history", "schema")  # rooms that tasks need
+_OF_TASKS = "history.sql.sources.held"  # beside kernels; what both import is there, too
 
 
 class Cluster(Executor):
@@ -43,6 +47,7 @@ class Cluster(Executor):
     def __init__(self, options: Mapping[str, str], seconds: float) -> None:
         """``options``: those of ``[questions]``; ``seconds``: that a question may take."""
         self.name = f"[questions] cluster {options['cluster']}"
+        self._build = build()  # of what is imported now: files may be others when the first task is sent
         self._options = options
         self._seconds = min(seconds / 4, _CONNECT_SECONDS)
         self._lock = threading.Lock()
@@ -112,7 +117,7 @@ class Cluster(Executor):
             return OperationError(f"{self.name}: {ended}, {remedy}")
         if isinstance(error, ImportError | AttributeError) or "deserialization" in f"{error}":
             text = "scheduler and workers need plantlog as it is here"
-            return OperationError(f"{self.name}: {text}, which is {build()}: {_line(error)}")
+            return OperationError(f"{self.name}: {text}, which is {self._build}: {_line(error)}")
         return OperationError(f"{self.name}: {_line(error)}: ask again")
 
     def _connected(self) -> Any:
@@ -166,12 +171,20 @@ def _quieten() -> None:
 
 @cache
 def build() -> str:
-    """The versions of plantlog, its code, and the libraries that results depend on."""
+    """The versions of plantlog, its code (as of the first call), and the libraries that results depend on."""
     digest = hashlib.sha256()
     for path in sorted(path for room in _CODE for path in (CHECKOUT / room).rglob("*.py")):
         digest.update(f"{path.relative_to(CHECKOUT)}\n".encode() + path.read_bytes())
     code = digest.hexdigest()[:12]
     return f"plantlog {plantlog_version()}, code {code}, numpy {np.__version__}, pyarrow {pa.__version__}"
+
+
+def dask_setup(_: Any) -> None:
+    """Import what tasks need before the first one: files may be others by then. Dask calls this where it preloads."""
+    build()
+    modules = pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}.")
+    for name in (_OF_TASKS, *(module.name for module in modules)):
+        importlib.import_module(name)
 
 
 _question = ""  # the last one that a task was of

@@ -325,7 +325,9 @@ def test_store_that_throttles_or_lacks_a_file(
         file.with_suffix(".away").rename(file)
 
 
-def test_cluster_that_can_not_compute(here: State, credentials: dict[str, str], tmp_path: Path) -> None:
+def test_cluster_that_can_not_compute(
+    here: State, expected: list[dict[str, Any]], credentials: dict[str, str], tmp_path: Path
+) -> None:
     with local_cluster.running(tmp_path / "cluster", free_port(), 0, credentials) as cluster:
         there = on(cluster, here, tmp_path)
         name = rf"\[questions\] cluster {cluster.address}"
@@ -340,10 +342,19 @@ def test_cluster_that_can_not_compute(here: State, credentials: dict[str, str], 
         for room in ("core", "history", "schema"):
             shutil.copytree(CHECKOUT / room, other / room, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(CHECKOUT / "pyproject.toml", other)
-        with (other / "history" / "sql" / "kernels" / "runs.py").open("a") as file:
+        kernel = Path("history", "sql", "kernels", "runs.py")
+        with (other / kernel).open("a") as file:
             file.write("# another version\n")
         worker = cluster.work(other)
+        shutil.copy(CHECKOUT / kernel, other / kernel)  # it is the code that counts with which a worker began
         fails(rf"another version of plantlog: found plantlog \S+, code \w+.*; legal: .*{build()} \(worker .*{name}")
+        worker.kill()
+        until_sync(lambda: workers(cluster) == 0)
+
+        worker = cluster.work(other)
+        for module in (other / "history").rglob("*.py"):
+            module.write_text("an upgrade while the worker runs")
+        assert_same(ask(there, "stuck_sensors", {})[0], expected)
         worker.kill()
         until_sync(lambda: workers(cluster) == 0)
 
