@@ -16,7 +16,7 @@ import pkgutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -89,19 +89,23 @@ class Cluster(Executor):
         self._closed = True
         _connected.discard(self)
         self.interrupt()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):  # the scheduler is away
                 client.close(_CLOSE_SECONDS)
 
     async def _result(self, client: Any, task: bytes) -> Any:
-        remote = client.submit(run, task, build(), client.id, pure=False)
         try:
-            worker, done, result = await remote
+            remote = client.submit(run, task, self._build, client.id, pure=False)
+            try:
+                worker, done, result = await remote
+            finally:
+                remote.release()
         except Exception as error:
             raise self._problem(error) from error
-        finally:
-            remote.release()
         if done:
             return result
         if isinstance(result, OperationError):
@@ -110,7 +114,10 @@ class Cluster(Executor):
 
     def _problem(self, error: BaseException) -> OperationError:
         from distributed import KilledWorker  # noqa: PLC0415
+        from distributed.client import ClosedClientError  # noqa: PLC0415
 
+        if isinstance(error, CancelledError | ClosedClientError):
+            return OperationError(f"{self.name}: the connection to the scheduler was lost: ask again")
         if isinstance(error, KilledWorker):
             ended = f"{count(error.allowed_failures + 1, 'worker')} ended while computing the same portion"
             remedy = "perhaps because memory was short: narrow the question, or give workers more memory"
@@ -122,6 +129,8 @@ class Cluster(Executor):
 
     def _connected(self) -> Any:
         with self._lock:
+            if self._client is not None and self._client.status != "running":  # the scheduler was away
+                self._disconnect()
             if self._client is None and not self._closed:
                 self._client = self._connect()
             client = self._client

@@ -234,6 +234,23 @@ def test_worker_and_then_scheduler_that_end(
             ask(there, "stuck_sensors", {})
 
 
+def test_scheduler_that_comes_back(tmp_path: Path) -> None:
+    """A prompt asks many questions of the same executor."""
+    port = free_port()
+    with local_cluster.running(tmp_path / "cluster", port, 1) as cluster:
+        executor = Cluster(options_in(cluster), PATIENCE)
+        waiting = executor.submit(signal.pause)
+        cluster.stop()
+        with pytest.raises(
+            OperationError, match=f"cluster {cluster.address}: the connection to the scheduler was lost"
+        ):
+            waiting.result(PATIENCE)
+        cluster.schedule()
+        cluster.work()
+        assert executor.submit(process_number, 0).result(PATIENCE) == cluster.workers[0].pid
+        executor.shutdown()
+
+
 def test_task_that_ends_its_workers(tmp_path: Path) -> None:
     of_scheduler = {
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
