@@ -154,7 +154,14 @@ class Cluster(Executor):
                 tls_client_cert=self._options.get("certificate_file"),
                 tls_client_key=self._options.get("key_file"),
             )
-            client = Client(address, timeout=self._seconds, security=security, set_as_default=False, name="plantlog")
+            client = Client(
+                address,
+                loop=_loop(),
+                timeout=self._seconds,
+                security=security,
+                set_as_default=False,
+                name="plantlog",
+            )
         except Exception as error:
             raise OperationError(f"{self.name} can't be reached: {_line(error)}") from error
         try:
@@ -167,6 +174,16 @@ class Cluster(Executor):
 
 
 _connected = WeakSet[Cluster]()  # or about to be
+
+
+@cache
+def _loop() -> Any:
+    """Event loop of all clients, in a thread: one that a client makes for itself is left if it can't connect."""
+    from distributed.utils import LoopRunner  # noqa: PLC0415
+
+    runner = LoopRunner()
+    runner.start()
+    return runner.loop
 
 
 @cache

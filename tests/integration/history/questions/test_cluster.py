@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from core.errors import OperationError
@@ -396,6 +397,16 @@ def test_what_other_clients_of_dask_say_is_heard() -> None:
     assert not log.filter(record)
     cluster.shutdown()
     assert log.filter(record)
+
+
+def test_failed_connections_leave_nothing() -> None:
+    """The viewer makes one for each question."""
+    process, counts = psutil.Process(), set[tuple[int, int]]()
+    for _ in range(4):
+        with pytest.raises(OperationError, match="can't be reached"):
+            Cluster({"cluster": "no address"}, 1).submit(int)
+        counts.add((process.num_threads(), process.num_fds()))
+    assert len(counts) == 1
 
 
 def test_dask_is_not_imported_without_a_cluster(here: State) -> None:
