@@ -21,6 +21,7 @@ from core.installation import ALL
 from core.paths import State
 from history.questions.request import DAYS_BEFORE, HABITS, Request, prepare_archived
 from history.sql.sources.execution import Limits
+from history.sql.sources.processes import Processes
 from schema.question_files import Question, names, question
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def answer(
     with ExitStack() as stack:
         executor = limits.executor(state.root, None if plants is None else plants.questions)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        if request.reads_large_archive:
+        if request.reads_large_archive and isinstance(executor, Processes):
             executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
