@@ -108,8 +108,7 @@ class Cluster(Executor):
             raise self._problem(error) from error
         if done:
             return result
-        if isinstance(result, OperationError):
-            raise OperationError(f"{result} (worker {worker} of {self.name})")
+        result.args = (f"{result} (worker {worker} of {self.name})",)
         raise result
 
     def _problem(self, error: BaseException) -> OperationError:

@@ -60,7 +60,8 @@ class Processes(Executor):
     def submit(self, call: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
         """Call in one of the processes, with arguments that can be pickled.
 
-        The result raises what the call raised, OperationError if its process was ended, RuntimeError if it fails.
+        The result raises OperationError and MemoryError as the call does, OperationError if its process was ended, and
+        RuntimeError if the call fails otherwise.
         """
         return self._threads.submit(self._run, partial(call, *arguments, **options))
 
@@ -180,6 +181,8 @@ def answer_of(call: Callable[[], Any]) -> tuple[bool, Any]:
         return True, call()
     except OperationError as error:
         return False, error
+    except MemoryError as error:
+        return False, MemoryError(f"{error}")  # numpy's own have other arguments
     except Exception:
         return False, RuntimeError(traceback.format_exc())
 

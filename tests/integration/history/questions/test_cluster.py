@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -155,6 +156,14 @@ def end(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def lack(_: int) -> Any:
+    return np.empty(1 << 50, np.uint8)
+
+
+def fail(_: int) -> None:
+    raise KeyError("seven")
+
+
 def at_portion(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Call ``act`` with the number of each portion that is submitted, from 1 on, before that."""
     submit, numbers = Cluster.submit, count(1)
@@ -187,6 +196,16 @@ def test_tasks_go_to_all_workers(cluster: LocalCluster) -> None:
     futures = [executor.submit(process_number, i) for i in range(20)]
     assert {future.result(PATIENCE) for future in futures} == {process.pid for process in cluster.workers}
     executor.shutdown()
+
+
+def test_errors_of_tasks_name_the_worker(cluster: LocalCluster) -> None:
+    """A question whose portion lacks memory then asks about fewer channels at a time."""
+    name = rf"\(worker tls://\S+ of \[questions\] cluster {cluster.address}\)"
+    with Cluster(options_in(cluster), PATIENCE) as executor:
+        with pytest.raises(MemoryError, match=rf"Unable to allocate 1\.00 PiB .*{name}"):
+            executor.submit(lack, 0).result(PATIENCE)
+        with pytest.raises(RuntimeError, match=rf"KeyError: 'seven'\s+{name}"):
+            executor.submit(fail, 0).result(PATIENCE)
 
 
 def test_question_that_ends_while_it_connects_is_disconnected(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import TypeVar
 
+import numpy as np
 import psutil
 import pytest
 
@@ -31,6 +32,10 @@ def refuse(number: int) -> None:
 
 def fail(number: int) -> None:
     raise KeyError("seven")
+
+
+def lack(number: int) -> None:
+    np.empty(1 << 50, np.uint8)
 
 
 def end(number: int) -> None:
@@ -90,6 +95,8 @@ def test_what_failed_is_said() -> None:
             results(processes, refuse, 2)
         with pytest.raises(RuntimeError, match=r"in fail\s+raise KeyError"):
             results(processes, fail, 2)
+        with pytest.raises(MemoryError, match=r"Unable to allocate 1\.00 PiB"):
+            results(processes, lack, 2)
         with pytest.raises(OperationError, match=r"that reads the archive was ended, perhaps because .*: ask again"):
             results(processes, end, 4)
         assert len(results(processes, number_and_process, 4)) == 4
