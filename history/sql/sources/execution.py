@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from math import inf
 from pathlib import Path
 from threading import Timer
 from typing import TypeVar
@@ -82,16 +82,28 @@ class Limits:
         return Processes(self.threads) if self.threads > 1 else ThreadPoolExecutor(1)
 
 
-def in_order(submit: Callable[[Item], Future[Result]], items: Iterable[Item], at_a_time: int) -> Iterator[Result]:
-    """Results of items in their order. So many are submitted at a time, and no more results wait."""
+def in_order(
+    submit: Callable[[Item], Future[Result]],
+    items: Iterable[Item],
+    at_a_time: int,
+    size: Callable[[Item], int] = lambda _: 0,
+    enough: float = inf,
+) -> Iterator[Result]:
+    """Results of items in their order. So many are submitted at a time, and no more results wait.
+
+    ``size``: of an item; while those submitted have ``enough`` together, no further one is read.
+    """
     waiting = iter(items)
-    submitted: deque[Future[Result]] = deque()
+    submitted: deque[tuple[int, Future[Result]]] = deque()
     try:
         while True:
-            submitted.extend(submit(item) for item in islice(waiting, at_a_time - len(submitted)))
+            while len(submitted) < at_a_time and sum(n for n, _ in submitted) < enough:
+                if (item := next(waiting, None)) is None:
+                    break
+                submitted.append((size(item), submit(item)))
             if not submitted:
                 return
-            yield submitted.popleft().result()
+            yield submitted.popleft()[1].result()
     finally:
-        for future in submitted:
+        for _, future in submitted:
             future.cancel()

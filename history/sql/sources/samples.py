@@ -8,6 +8,8 @@ from concurrent.futures import Executor, Future
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, islice
+from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -39,6 +41,7 @@ Result = TypeVar("Result")
 _VALUES = ("value", "status")
 _DAYS = 64  # whose place is looked up at a time
 _SENT = 200_000  # samples of the database, 4 MB, that are sent to a cluster with what it reads in the archive
+_HERE = 1_000_000  # samples of the database, 20 MB, that wait here for each thread, however many workers there are
 
 
 class SampleSource(ABC):
@@ -191,10 +194,11 @@ class SampleSource(ABC):
             is_here = is_single or not portion.stored or (self._cluster and portion.n_others > _SENT)
             return (self._threads if is_here else self._executor).submit(compute, kernel, portion)
 
-        at_a_time = self._at_a_time
+        at_a_time, enough = self._at_a_time, inf
         if self._cluster and not is_single and any(portion.stored for portion in first):
             at_a_time = max(at_a_time, self._cluster.at_a_time())
-        results = in_order(submit, chain(first, waiting), at_a_time)
+            enough = self._at_a_time * _HERE
+        results = in_order(submit, chain(first, waiting), at_a_time, attrgetter("n_others"), enough)
         yield from chain.from_iterable(results)
         self._require_kept({day.hours.day: day.dropped for day in days})
 

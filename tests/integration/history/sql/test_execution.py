@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from typing import TypeVar
 
@@ -78,6 +78,20 @@ def test_no_more_is_submitted_than_is_needed_soon() -> None:
 
     found = in_order(submit, range(9), 3)
     assert [(next(found), len(submitted)) for _ in range(9)] == [(n, min(9, n + 3)) for n in range(9)]
+
+
+def test_large_arguments_wait_for_each_other() -> None:
+    """A portion with many samples of the database takes memory here, however many workers there are."""
+    read, done = list[int](), Future[int]()
+    done.set_result(0)
+
+    def items() -> Iterator[int]:
+        for size in (1, 1, 5, 5, 1, 9, 1):
+            read.append(size)
+            yield size
+
+    found = in_order(lambda _: done, items(), 20, lambda size: size, 7)
+    assert [len(read) for _ in found] == [3, 4, 4, 6, 6, 6, 7]
 
 
 def test_what_is_no_longer_needed_is_not_begun() -> None:
