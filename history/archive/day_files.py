@@ -17,7 +17,7 @@ from core.errors import OperationError
 from core.samples import Samples, joined
 from history.archive.channel_table import PLACE, Place, places_of
 from history.archive.location import Location
-from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
+from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, find_manifest, footer_crc32
 from history.codec import row_groups
 from history.codec.row_groups import SAMPLES, Rows
 from history.standalone import UnverifiableError, require_schema, rows_of, schema_of
@@ -50,7 +50,7 @@ class DayFiles:
         size = self.location.size(path)
         if size != file.bytes:
             size_found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
-            raise OperationError(f"{file_name} {size_found} by the manifest: restore the file")
+            raise OperationError(f"{file_name} {size_found} by the manifest: {self._remedy(file)}")
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))
@@ -63,7 +63,15 @@ class DayFiles:
                     footers[file.sha256] = parquet.metadata
                 yield parquet
         except (pa.ArrowException, OSError) as error:
-            raise OperationError(f"{file_name} is damaged: {' '.join(str(error).split())}: restore the file") from error
+            problem = " ".join(str(error).split())
+            raise OperationError(f"{file_name} is damaged: {problem}: {self._remedy(file)}") from error
+
+    def _remedy(self, file: ArchivedFile) -> str:
+        """What to do where a file can't be read: maintenance removes those that it has replaced."""
+        manifest = find_manifest(self.location, self.folder)
+        if manifest is None or file.path in {*(one.path for one in manifest.files), *self.incoming}:
+            return "restore the file"
+        return "its day was archived anew while it was read: ask again"
 
     def _check(self, parquet: Any, source: Any, file: ArchivedFile, file_name: str) -> None:
         """The metadata say that it is this file, and its footer is as written. Raises OperationError."""

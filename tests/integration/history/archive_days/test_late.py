@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.errors import OperationError
 from core.timestamps import begin, microseconds
 from history.archive.location import Location
 from history.archive.manifest import Manifest, footer_crc32, read_manifest
@@ -125,6 +126,16 @@ async def test_files_that_no_manifest_names_are_ignored_and_removed(plant: Maint
     named = {file.path for file in plant.site.opened.manifest(DAY).files}
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and str(DAY) in str(path)}
     assert {path for path in found if not path.startswith("manifests/")} == named
+
+
+async def test_file_that_is_replaced_while_a_question_reads_its_day(plant: Maintained) -> None:
+    await plant.job()
+    files = plant.site.opened._files(DAY)
+    await plant.late()
+    await plant.site.plant.seal()
+    assert (await plant.job()).outcome == "ok"
+    with pytest.raises(OperationError, match=r"is missing, .*: its day was archived anew while it was read: ask again"):
+        files.channels()
 
 
 async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Maintained, tmp_path: Path) -> None:
