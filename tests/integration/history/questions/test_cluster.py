@@ -23,19 +23,24 @@ import psutil
 import pytest
 
 from core.errors import OperationError
+from core.installation import ALL
 from core.paths import CHECKOUT, State
+from dashboards.viewer.questions import Questions
 from history.archive.location import Location
+from history.questions.database_request import request_of
 from history.questions.request import Request
 from history.sql.sources import portion
 from history.sql.sources.cluster import Cluster, _packed, build
 from lab.bench import local_cluster
 from lab.bench.local_cluster import LocalCluster
+from schema.question_files import questions
 from tests import repository_servers
 from tests.config_in_force import activate
 from tests.database import Database, prepared
 from tests.integration.history.archive.test_s3 import NAME, options_of
 from tests.integration.history.questions.answers import LIMITS, assert_same
 from tests.integration.history.questions.recorded_plant import recorded_plant
+from tests.integration.history.questions.recording import at
 from tests.integration.history.questions.test_over_archive import OPTIONS, _record_next_day, ask
 from tests.ports import free_port
 from tests.repository_servers import Peer
@@ -189,6 +194,22 @@ def test_answers_are_the_same(
         assert f"computed by [questions] cluster {cluster.address}: {len(submitted)} tasks" in notes
         assert_same(rows, ask(here, name, OPTIONS.get(name, {}))[0])
     until_sync(lambda: tasks(cluster) == 0)
+
+
+async def test_viewer_asks_the_cluster(
+    here: State,
+    cluster: LocalCluster,
+    expected: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, submitted = on(cluster, here, tmp_path), list[int]()
+    at_portion(monkeypatch, submitted.append)
+    arguments = {"since": at(3600).isoformat(), "until": at(4800).isoformat()}
+    request = await request_of(there, questions()["stuck_sensors"], arguments, None, ALL)
+    frame = await Questions(there.root, PATIENCE).answer(request, "FROM answer", ())
+    assert submitted
+    assert len(frame.columns[0]) == len(expected)
 
 
 def test_tasks_go_to_all_workers(cluster: LocalCluster) -> None:
