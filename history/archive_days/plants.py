@@ -175,7 +175,7 @@ class Plants:
         proofs = [manifest.proof for (of, _), manifest in self._manifests.items() if of == plant and manifest.proof]
         chain = sorted((seal for proof in proofs for seal in proof.seals), key=lambda seal: seal.serial)
         for before, after in pairwise(chain):
-            if after.serial == before.serial + 1 and after.previous != before.hash():
+            if after.serial <= before.serial + 1 and after.previous != before.hash():
                 problem = chain_problems([before, after], None, from_first=False)[0]
                 raise OperationError(f"archive {self.location.name}: {plant.label}{problem}")
 

@@ -94,21 +94,16 @@ def problems_of_chain(proofs: Iterable[Proof], anchors: Sequence[str] | None) ->
     """Places where the chain of seals of archived days is cut or signed by another key. ``anchors``: as of
     :func:`verify_files`.
 
-    The days before the first one may have gone from the archive.
+    The days that were sealed before all others may have gone from the archive.
     """
-    seals: dict[int, Seal] = {}
-    keys: dict[str, Key] = {}
+    chain, keys = list[Seal](), dict[str, Key]()
     for proof in proofs:
-        seals |= {seal.serial: seal for seal in proof.seals}
+        chain += proof.seals
         keys |= {key.fingerprint: key for key in proof.keys}
-    chain = [seals[serial] for serial in sorted(seals)]
-    first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
-    since_first = [seal for seal in chain if first is not None and seal.serial >= first.serial]
-    if wrong := wrong_key(since_first, list(keys.values()), anchors):
+    chain.sort(key=lambda seal: seal.serial)
+    if wrong := wrong_key(chain, list(keys.values()), anchors):
         return [wrong]
-    return chain_problems(since_first, None, from_first=False) + list(
-        seal_problems(since_first, list(keys.values()), anchors)
-    )
+    return [*chain_problems(chain, None, from_first=False), *seal_problems(chain, list(keys.values()), anchors)]
 
 
 class _Check:

@@ -166,6 +166,8 @@ def chain_problems(chain: Sequence[Seal], head: ChainHead | None, from_first: bo
         name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
         if before is None and not from_first:
             pass
+        elif before is not None and seal.serial == before.serial:
+            problems.append(f"the chain forks at {name}: seal {before.serial} of {before.day} has the same number")
         elif seal.serial != (before.serial + 1 if before else 1):
             first, last = (before.serial + 1 if before else 1), seal.serial - 1
             missing = f"seal {first} is" if first == last else f"seals {first} to {last} are"

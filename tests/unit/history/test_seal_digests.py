@@ -21,7 +21,9 @@ from core.paths import CHECKOUT
 from core.samples import Samples
 from core.timestamps import begin, microseconds
 from history import standalone
+from history.archive.manifest import Proof
 from history.archive.parquet_writers import ENCODINGS, SAMPLES, SampleFile, best_encoding
+from history.archive_days.verify import problems_of_chain
 from history.reading.hours import hour_digests
 from history.seals.receipts import encode_mask
 from history.seals.report import DayReport, Finding, Report, format_report
@@ -211,6 +213,30 @@ def test_seals_form_a_chain() -> None:
     assert [problem.partition(":")[0] for problem in chain_problems(other, None)] == [
         "the chain is broken at seal 3 (2026-03-03, revision 0)",
         "the chain is broken at seal 4 (2026-03-04, revision 0)",
+    ]
+
+
+def test_chain_of_archived_days_has_all_their_seals() -> None:
+    """An old day that was imported is sealed behind newer ones."""
+    key = _Signing()
+    chain = [key.seal(1, "0" * 64)]
+    for serial, day in ((2, "2026-03-02"), (3, "2026-03-03"), (4, "2020-01-01"), (5, "2026-03-04")):
+        chain.append(key.seal(serial, chain[-1].hash(), day=day))
+
+    def problems(*seals: Seal) -> list[str]:
+        return problems_of_chain([Proof((seal,), (Key(key.public, 0),), ()) for seal in seals], [key.public])
+
+    third, fifth = "seal 3 (2026-03-03, revision 0)", "seal 5 (2026-03-04, revision 0)"
+    assert problems(*reversed(chain)) == problems(*chain[1:]) == []
+    assert problems(chain[0], *chain[2:]) == [f"the chain is cut before {third}: seal 2 is missing"]
+    assert problems(*chain[:3], chain[4]) == [f"the chain is cut before {fifth}: seal 4 is missing"]
+    other = key.seal(2, chain[0].hash(), root="11")
+    assert problems(chain[0], other, *chain[2:]) == [
+        f"the chain is broken at {third}: it does not follow seal 2 as it is"
+    ]
+    other = key.seal(5, chain[3].hash(), day="2026-03-05")
+    assert problems(*chain, other) == [
+        "the chain forks at seal 5 (2026-03-05, revision 0): seal 5 of 2026-03-04 has the same number"
     ]
 
 
