@@ -10,7 +10,7 @@ SET spark.sql.parquet.enableVectorizedReader = false;
 SET spark.sql.session.timeZone = UTC;
 
 CREATE OR REPLACE TEMPORARY VIEW manifest
-USING json OPTIONS (path '/srv/archive/manifests', multiLine true, recursiveFileLookup true);
+USING json OPTIONS (path '/srv/archive/manifests', multiLine true, recursiveFileLookup true, pathGlobFilter '*.json');
 
 -- The files of all days, by their paths from the archive's root.
 CREATE OR REPLACE TEMPORARY VIEW archived_file AS

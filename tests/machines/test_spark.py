@@ -56,7 +56,9 @@ async def test_spark_has_the_rows_of_sql(plant: Maintained, tmp_path: Path) -> N
     archive, views, folder = plant.site.folder, tmp_path / "views.sql", tmp_path / "rows"
     views.write_text(_VIEWS.read_text().replace("/srv/archive", str(archive)))
     named = next(archive.glob("samples/*/*/*.parquet"))
-    shutil.copy(named, named.with_name("00009-00001.parquet"))  # left by a writer that was killed
+    manifest = next(archive.glob("manifests/*/*.json"))
+    shutil.copy(named, named.with_name("00009-00001.parquet"))  # both left by a writer that was killed
+    shutil.copy(manifest, manifest.with_name(f"{manifest.name}.partial"))
     python = await asyncio.to_thread(peer_builds.spark_python)
     script = CHECKOUT / "tests" / "peers" / "spark_rows.py"
     command = [python, str(script), str(views), str(folder), *_QUERIES]
