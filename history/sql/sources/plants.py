@@ -279,7 +279,7 @@ def _channel(row: Mapping[str, Any], prefix: str, source: int | None, kind: str 
         "high": high,
         "span": high - low if low is not None and high is not None and high > low else None,
         "attributes": row["attributes"],
-        "unit_path": name.rpartition("/")[0],
+        "unit_path": f"{prefix}{row['plant_unit'] or row['name']}",  # a name of one part is its own unit
         "quantity": name.rpartition("/")[2],
         "expected": attributes.get("expected_interval"),
         "wraps_at": attributes.get("wraps_at"),

@@ -95,3 +95,5 @@ async def _record(plant: Recording) -> None:
     swinging = noise() + 5 * np.sin(2 * np.pi * seconds / 60)
     await plant.samples("boiler/swinging", seconds, swinging)
     await plant.samples("boiler/sister", seconds, swinging + noise(0) + 20 * late)
+    for name in ("flow", "level"):  # each is its own unit of the plant
+        await plant.samples(name, seconds, noise())

@@ -115,12 +115,14 @@ def test_tables_are_those_of_the_plants_databases(company: Company) -> None:
         ("s.time, NAME, s.value, s.unit, s.quality", "samples_named s"),
         ("NAME, s.kind, s.unit, s.range_lo, s.range_hi", "channel s"),
         ("NAME, s.kind, s.address", "source s"),
+        ("NAME, PREFIX || s.unit_path, s.quantity", "described_channel s"),
         ("s.time, s.type, s.text, s.detail", "event s WHERE s.time < '2026-03-12'"),
     ):
-        stored = of_north(f"SELECT {columns.replace('NAME', 's.name')} FROM {table} ORDER BY ALL")
-        own_name = "substr(s.name, 7)"
+        own = columns.replace("NAME", "s.name").replace("PREFIX", "'north/'")
+        stored = of_north(f"SELECT {own} FROM {table} ORDER BY ALL")
+        moved = columns.replace("NAME", "substr(s.name, 7)").replace("PREFIX", "''")
         condition = "" if table.startswith("event") else "WHERE s.name LIKE 'north/%'"
-        query = f"SELECT {columns.replace('NAME', own_name)} FROM {table} {condition} ORDER BY ALL"
+        query = f"SELECT {moved} FROM {table} {condition} ORDER BY ALL"
         assert stored
         assert rows_of(company, query, "north") == stored
         if condition:
