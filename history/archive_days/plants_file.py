@@ -19,7 +19,7 @@ from core.config.explain import did_you_mean, shown
 from core.config.model import ArchiveOptions, QuestionsOptions
 from core.config.quantities import Parsed
 from core.errors import OperationError
-from core.patterns import matches
+from core.patterns import Patterns, unmatched
 from history.archive.configured_location import location_of
 from history.archive_days.plants import Plant, Plants
 from history.standalone import UnverifiableError, read_keys
@@ -43,11 +43,11 @@ def plants_of(file: Path, patterns: Sequence[str] = ()) -> Plants:
     listed = document.plants()
     if document.problems or listed is None:
         raise OperationError("\n".join(map(str, document.problems)))
-    for pattern in patterns:
-        if not any(matches(plant.name, [pattern]) for plant in listed.plants):
-            names = ", ".join(plant.name for plant in listed.plants)
-            raise OperationError(f"--plant: no plant is {pattern}; {file} has {names}")
-    chosen = [plant for plant in listed.plants if not patterns or matches(plant.name, patterns)]
+    names = [plant.name for plant in listed.plants]
+    if unknown := unmatched(patterns, names):
+        raise OperationError(f"--plant: no plant is {unknown[0]}; {file} has {', '.join(names)}")
+    wanted = Patterns(patterns or ["*"])
+    chosen = [plant for plant in listed.plants if plant.name in wanted]
     return Plants(listed.location, chosen, listed.n, listed.questions)
 
 

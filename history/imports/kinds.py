@@ -10,7 +10,7 @@ import numpy as np
 from core.batch import Int64s
 from core.errors import OperationError
 from core.formatting import names_text
-from core.patterns import matches, no_match
+from core.patterns import matches, no_match, unmatched
 from core.samples import Samples
 from core.status_codes import BAD
 
@@ -29,11 +29,11 @@ class GivenKinds:
 
     def of(self, name: str) -> str | None:
         """The kind of a channel, if it is given."""
-        return next((kind for pattern, kind in reversed(self.by_name.items()) if matches(name, [pattern])), None)
+        return next((kind for pattern, kind in reversed(self.by_name.items()) if matches(name, pattern)), None)
 
     def require_used(self, names: Sequence[str]) -> None:
         """Raise OperationError for the kind of what is in no file."""
-        if unused := [pattern for pattern in self.by_name if not any(matches(name, [pattern]) for name in names)]:
+        if unused := unmatched(self.by_name, names):
             raise no_match("--kind", unused)
 
 

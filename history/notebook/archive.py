@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import OperationError
-from core.patterns import matches, no_match
+from core.patterns import Patterns, no_match, unmatched
 from core.samples import Samples, changes
 from core.status_codes import BAD
 from core.timestamps import microseconds, touched
@@ -191,11 +191,10 @@ class Archive:
     def _require_known(self, chosen: Sequence[int | str], table: Any) -> None:
         """Raise OperationError for channels that neither a table nor an archived day has."""
         read = table.select(["channel_id", "name"]).unify_dictionaries().group_by(["channel_id", "name"]).aggregate([])
-        unknown = [channel for channel in chosen if channel != "*" and not _has(read, channel)]
+        unknown = _unknown([channel for channel in chosen if channel != "*"], read)
         days = reversed(self.days())
         while unknown and (day := next(days, None)) is not None:
-            channels_of_day = self.channels(day)
-            unknown = [channel for channel in unknown if not _has(channels_of_day, channel)]
+            unknown = _unknown(unknown, self.channels(day))
         if unknown:
             raise no_match(f"archive {self.location.name}: channels", unknown)
 
@@ -216,15 +215,17 @@ class Archive:
 def _chosen(table: Any, channels: Sequence[int | str]) -> set[int]:
     """The ids of the channels that are wanted."""
     ids = {channel for channel in channels if isinstance(channel, int)}
-    patterns = [channel for channel in channels if isinstance(channel, str)]
+    wanted = Patterns(channel for channel in channels if isinstance(channel, str))
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
-    return ids | {number for number, name in names if matches(name, patterns)}
+    return ids | {number for number, name in names if name in wanted}
 
 
-def _has(table: Any, channel: int | str) -> bool:
-    """Return whether a table has a channel."""
-    ids = {channel} if isinstance(channel, int) else _chosen(table, [channel])
-    return not ids.isdisjoint(table.column("channel_id").to_pylist())
+def _unknown(channels: Sequence[int | str], table: Any) -> list[int | str]:
+    """The channels that a table does not have."""
+    ids = set(table.column("channel_id").to_pylist())
+    names = (name for name in table.column("name").to_pylist() if name is not None)
+    missing = set(unmatched((channel for channel in channels if isinstance(channel, str)), names))
+    return [one for one in channels if (one not in ids if isinstance(one, int) else one in missing)]
 
 
 def _listed(channels: int | str | Iterable[int | str]) -> list[int | str]:

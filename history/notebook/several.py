@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core.paths import State
-from core.patterns import matches, no_match
+from core.patterns import no_match, unmatched
 from history.archive_days.plants import Plants
 from history.notebook.archive import GAPS, SAMPLES
 from history.notebook.arguments import FIRST, LAST, names_of
@@ -44,8 +44,8 @@ class SeveralArchives:
         names = names_of("channels", channels)
         bounds = None if since == FIRST else since, None if until == LAST else until
         archives = PlantArchives(self.plants, *bounds)
-        known = [row["name"] for row in archives.channels]
-        if unknown := [name for name in names if name != "*" and not any(matches(one, [name]) for one in known)]:
+        known = (row["name"] for row in archives.channels)
+        if unknown := [name for name in unmatched(names, known) if name != "*"]:
             raise no_match(f"archive {self.location.name}: channels", unknown, "; names begin with PLANT/")
         from history.sql.session import opened  # noqa: PLC0415 (it imports DuckDB)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from core.formatting import duration
-from core.patterns import matches, no_match
+from core.patterns import Patterns, no_match, unmatched
 from history.questions.values import cast_by_duckdb, parse_values, require_legal
 from schema.question_files import CHANNEL, REFERENCE, Parameter, Question
 
@@ -155,10 +155,11 @@ async def prepare_archived(
     archives = PlantArchives(plants, first - _EARLIER, values["until"], limits)
     names = {row["name"]: row["unit_path"] for row in archives.channels}
     named = named_channels(question, arguments, patterns)
-    if unmatched := [one for one in named if not any(matches(name, [one]) for name in names)]:
+    if unknown := unmatched(named, names):
         hint = "; names begin with PLANT/" if any(plant.prefix for plant in plants.plants) else ""
-        raise no_match(", ".join({named[one]: None for one in unmatched}), unmatched, hint)
-    channels = [(name, unit) for name, unit in sorted(names.items()) if patterns is None or matches(name, patterns)]
+        raise no_match(", ".join({named[one]: None for one in unknown}), unknown, hint)
+    wanted = Patterns(["*"] if patterns is None else patterns)
+    channels = [(name, unit) for name, unit in sorted(names.items()) if name in wanted]
     return Request(question, values, first, channels, archives.rate, None, True), archives
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from core.errors import OperationError
 from core.formatting import count
-from core.patterns import matches
+from core.patterns import Patterns
 from core.timestamps import begin
 from history.archive.channel_table import PLACE
 from history.archive.meanings import Meanings
@@ -122,7 +122,8 @@ class PlantArchives:
 
     def matching(self, patterns: Sequence[str] | None) -> list[int]:
         """Channels that have one of these names, in which ``*`` stands for any text (None: all)."""
-        return [row["id"] for row in self.channels if patterns is None or matches(row["name"], patterns)]
+        wanted = Patterns(["*"] if patterns is None else patterns)
+        return [row["id"] for row in self.channels if row["name"] in wanted]
 
     @cached_property
     def channels(self) -> list[dict[str, Any]]:
