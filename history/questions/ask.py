@@ -180,7 +180,10 @@ def answer(
 
         with portions.answer_session(state, request, limits, executor, archives) as session:
             table = session.table("FROM answer")
-            lines = [portions.notes(session, request), *(archives.notes(request.first) if archives is not None else ())]
+            lines = [
+                portions.notes(session, request),
+                *(archives.notes(request.within[0]) if archives is not None else ()),
+            ]
             if plot is not None and table.num_rows:
                 drawing = portions.drawing(session, _title(question, request))
                 if drawing.channels:

@@ -70,6 +70,13 @@ class Request:
         is_short = self.values["until"] - self.values["since"] <= _DAY
         return self.values.get(HABITS) is False and self.values[REFERENCE] is None and is_short
 
+    @property
+    def within(self) -> tuple[datetime, datetime]:
+        """Bounds of all samples that are read: of the interval, of what it is compared with, and of days before."""
+        before = DAYS_BEFORE[-1] * _DAY if self.compares_days else timedelta()
+        ends = (end for _, end in self.windows)
+        return self.first - before, max(ends)
+
     def of_day_before(self, days: int, channels: Sequence[tuple[str, str]]) -> Request:
         """The request about some of its channels, so many days earlier."""
         back, values = timedelta(days=days), dict(self.values)
@@ -151,8 +158,9 @@ async def prepare_archived(
     from history.sql.sources.plants import PlantArchives  # noqa: PLC0415 (few questions need it)
 
     values = {**await parse_values(cast_by_duckdb(), question, arguments), "channels": patterns}
-    first = first_read(question, values)
-    archives = PlantArchives(plants, first - _EARLIER, values["until"], limits)
+    request = Request(question, values, first_read(question, values), (), 0.0, None, True)
+    since, until = request.within
+    archives = PlantArchives(plants, since - _EARLIER, until, limits)
     names = {row["name"]: row["unit_path"] for row in archives.channels}
     named = named_channels(question, arguments, patterns)
     if unknown := unmatched(named, names):
@@ -160,7 +168,7 @@ async def prepare_archived(
         raise no_match(", ".join({named[one]: None for one in unknown}), unknown, hint)
     wanted = Patterns(["*"] if patterns is None else patterns)
     channels = [(name, unit) for name, unit in sorted(names.items()) if name in wanted]
-    return Request(question, values, first, channels, archives.rate, None, True), archives
+    return replace(request, channels=channels, rate=archives.rate), archives
 
 
 def named_channels(question: Question, arguments: Mapping[str, str], patterns: Sequence[str] | None) -> dict[str, str]:

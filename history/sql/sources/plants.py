@@ -96,7 +96,7 @@ class PlantArchives:
             if missing:
                 yield (
                     f"{plant.label}gaps with the reason {NOT_ARCHIVED} stand for {count(missing, 'day')} of the "
-                    f"interval: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
+                    f"time that is read: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
                 )
 
     def tables(self, days: Iterable[date]) -> dict[tuple[Plant, date], Any]:

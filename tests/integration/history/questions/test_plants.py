@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from history import notebook
 from history.archive.location import Location
 from history.archive_days.plants_file import plants_of
 from history.questions.ask import TimeRange, answer
+from history.questions.request import prepare_archived
 from history.seals.keys import public_pem
 from history.sql.session import opened
 from history.sql.sources import portion
@@ -328,8 +330,8 @@ def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -
     plants = plants_of(changed.file, ["north"])
     archives = PlantArchives(plants, at(0), at(4 * 86_400))
     assert list(archives.notes()) == [
-        "plant north: gaps with the reason not_archived stand for 3 days of the interval: the archive has 2 days from "
-        "2026-03-09 to 2026-03-11"
+        "plant north: gaps with the reason not_archived stand for 3 days of the time that is read: the archive has "
+        "2 days from 2026-03-09 to 2026-03-11"
     ]
     assert "stand for 2 days" in next(archives.notes(at(2 * 86_400)))
     table = archives.gaps.filter(pc.field("reason") == "not_archived")
@@ -337,6 +339,25 @@ def test_days_that_are_not_archived_are_gaps(company: Company, tmp_path: Path) -
         *[(10, 11)] * 2,
         *[(12, 14)] * 2,
     ], "of each source"
+
+
+@pytest.mark.parametrize(
+    ("options", "since", "until", "days"),
+    [
+        ({}, 2, 9, "7 days"),  # it asks the same of the week before
+        ({"reference": "2026-03-12T10:00Z..2026-03-12T11:00Z"}, 12, 13, "1 day"),
+    ],
+)
+def test_days_that_are_compared_and_not_archived_are_gaps(
+    company: Company, options: dict[str, str], since: int, until: int, days: str
+) -> None:
+    arguments = {"since": at(3600).isoformat(), "until": at(4800).isoformat(), **options}
+    plants = plants_of(company.file, ["north"])
+    request, archives = asyncio.run(prepare_archived(plants, questions()["first_mover"], arguments, None, LIMITS))
+    gaps = archives.gaps.filter(pc.field("reason") == "not_archived").to_pylist()
+    assert any(gap["from_time"].day <= since and gap["to_time"].day == until for gap in gaps)
+    [note] = archives.notes(request.within[0])
+    assert f"stand for {days} of the time that is read" in note
 
 
 def test_reading_ends_when_time_is_up(company: Company) -> None:
