@@ -132,8 +132,13 @@ class PlantArchives:
         tables = self.tables(sorted({day for _, day in self._all()}))
         for plant in self._plants.plants:
             sources, kinds = self._source_ids(plant), {row["id"]: row["kind"] for row in self.sources}
-            for day in reversed(self._days(plant)):
-                if rows.keys() >= {*tables[plant, day]["channel_id"].to_pylist()}:
+            days, begun = self._days(plant), dict[int, date]()
+            lasting: set[int] | None = None  # channels that all later days have
+            for day in reversed(days):
+                numbers = {*tables[plant, day]["channel_id"].to_pylist()}
+                lasting = numbers if lasting is None else lasting & numbers
+                begun.update(dict.fromkeys(lasting, day))
+                if rows.keys() >= numbers:
                     continue
                 files = self._plants.files(plant, day)
                 known = set(rows)
@@ -141,6 +146,9 @@ class PlantArchives:
                     if row["channel_id"] not in known:
                         source = sources.get(row["source"])
                         rows[row["channel_id"]] = _channel(row, plant.prefix, source, kinds.get(source))
+            for number, day in begun.items():
+                if day > days[0]:  # when on that day is not known: at its end, or before a sample
+                    rows[number]["configured_at"] = begin(day, 24)
         return [rows[number] for number in sorted(rows)]
 
     @cached_property

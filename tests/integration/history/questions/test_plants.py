@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,12 +33,16 @@ from schema.question_files import questions
 from tests import repository_servers
 from tests.command import CommandResult
 from tests.command import run as plantlog
+from tests.database import Database
 from tests.integration.history.archive.test_s3 import NAME, options_of
+from tests.integration.history.archive_maintenance import maintained
+from tests.integration.history.archive_site import Site
 from tests.integration.history.questions.answers import LIMITS, assert_same
 from tests.integration.history.questions.company import DAY, Company
-from tests.integration.history.questions.recording import at
+from tests.integration.history.questions.recording import Recording, at
 from tests.integration.history.questions.test_cluster import ARCHIVE, at_portion, credentials_of
 from tests.integration.history.questions.test_over_archive import OPTIONS
+from tests.integration.history.sealed_plant import SealedPlant, public_key
 from tests.ports import free_port
 
 _ON_CLUSTER = (("stuck_sensors", "north"), ("stuck_sensors", "south"), ("stuck_sensors", "*"), ("correlation", "*"))
@@ -142,6 +147,27 @@ def test_tables_are_those_of_the_plants_databases(company: Company) -> None:
     )
     assert [plant for plant, _ in counts] == ["north", "south"]
     assert counts[0][1] == counts[1][1] > 0
+
+
+async def test_channel_is_silent_only_since_it_was_configured(database: Database, tmp_path: Path) -> None:
+    configured, end = 86_400 + 7200, 2 * 86_400
+    (archive := tmp_path / "archive").mkdir()
+    async with (
+        SealedPlant(database, tmp_path / "state", "north") as sealed,
+        Recording(database, tmp_path / "recording") as recording,
+    ):
+        await recording.samples("old", [0], [1])
+        await sealed.seal(at(86_400))
+        await recording.channel("new", interval=60.0, configured=configured)
+        await recording.samples("new", seconds := np.arange(configured, end, 60.0), seconds)
+        await sealed.seal()
+        assert (await (await maintained(Site(sealed, archive), tmp_path)).job()).outcome == "ok"
+        options: dict[str, Any] = {"channels": "new", "complete": True}
+        expected = await recording.ask("gaps_and_coverage", at(0), at(end), **options)
+        options |= {"since": at(0), "until": at(end), "key": public_key(sealed, tmp_path / "north.pem")}
+        table = await asyncio.to_thread(notebook.ask, archive, "gaps_and_coverage", **options)
+    assert expected[0]["covered_percent"] == 100
+    assert_same(table.to_pylist(), expected)
 
 
 @pytest.mark.slow
