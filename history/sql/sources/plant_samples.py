@@ -56,7 +56,7 @@ class PlantSamples(SampleSource):
         for day in reversed(self._archives.days):
             if begin(day) >= before:
                 continue
-            has_samples = any(places_of(table, [channel]) for _, _, table in self._archives.places(day))
+            has_samples = any(places_of(table, [channel]) for _, _, table in self._archives.places(day, channel))
             if has_samples and (begin(day, 24) <= before or self.first(channel, begin(day), before) is not None):
                 return True
         return False
@@ -64,12 +64,14 @@ class PlantSamples(SampleSource):
     def held_text(self, channel: int, before: datetime) -> str | None:
         """The last text of a channel before a time, if there is one on the archived days of the month before."""
         until = microseconds(before)
-        for hours in hours_within(reversed(self._archives.days), until - HELD_US, until):
-            for table in self._archives.events(hours.day):
+        since = until - HELD_US
+        first, last = (pa.scalar(bound, pa.int64()).cast(TIME) for bound in (since, until))
+        for hours in hours_within(reversed(self._archives.days), since, until):
+            for table in self._archives.events(hours.day, channel):
                 is_text = (pc.field("channel_id") == channel) & (pc.field("type") == "text")
                 is_good = pc.coalesce(pc.field("status"), pa.scalar(0, pa.int32())) >= 0
-                is_before = pc.field("time") < pa.scalar(until, pa.int64()).cast(TIME)
-                texts = table.filter(is_text & is_good & is_before).sort_by("time")["text"]
+                is_within = (pc.field("time") >= first) & (pc.field("time") < last)
+                texts = table.filter(is_text & is_good & is_within).sort_by("time")["text"]
                 if len(texts):
                     return str(texts[-1])
         return None

@@ -99,9 +99,9 @@ class PlantArchives:
                     f"time that is read: the archive has {count(len(days), 'day')} from {days[0]} to {days[-1]}"
                 )
 
-    def tables(self, days: Iterable[date]) -> dict[tuple[Plant, date], Any]:
-        """The tables of channels (``PLACE``) of days, which are read several at a time."""
-        keys = [(plant, day) for day in days for plant in self._plants.plants if day in self._plants.days(plant)]
+    def tables(self, days: Iterable[date], channel: int | None = None) -> dict[tuple[Plant, date], Any]:
+        """The tables of channels (``PLACE``) of days, which are read several at a time. ``channel``: as of places."""
+        keys = [(plant, day) for day in days for plant in self._of_day(day, channel)]
         with self._turn:
             missing = [key for key in keys if key not in self._cached]
             if missing and sum(map(len, self._cached.values())) > _MAX_CACHED:
@@ -110,14 +110,17 @@ class PlantArchives:
             self._cached.update(zip(missing, self._read_places(missing), strict=True))
             return {key: self._cached[key] for key in keys}
 
-    def places(self, day: date) -> Iterator[tuple[int, DayFiles, Any]]:
-        """The plants that archived a day, each with the table of its channels that have samples (``PLACE``)."""
-        for (plant, _), table in self.tables([day]).items():
+    def places(self, day: date, channel: int | None = None) -> Iterator[tuple[int, DayFiles, Any]]:
+        """The plants that archived a day, each with the table of its channels that have samples (``PLACE``).
+
+        ``channel``: only its plant.
+        """
+        for (plant, _), table in self.tables([day], channel).items():
             yield self._offset(plant), self._plants.files(plant, day), table.filter(pc.field("samples") > 0)
 
     def meanings(self, day: date) -> Meanings:
         """Names and units of all channels on a day."""
-        tables = [self._meanings(plant, day) for plant in self._plants.plants if day in self._plants.days(plant)]
+        tables = [self._meanings(plant, day) for plant in self._of_day(day)]
         return Meanings.of_day(pa.concat_tables(tables))
 
     def matching(self, patterns: Sequence[str] | None) -> list[int]:
@@ -197,11 +200,10 @@ class PlantArchives:
         names = [name.removesuffix("_last") for name in whole.schema.names]
         return whole.rename_columns(names).sort_by([(name, "ascending") for name in ("from_time", *_GAP_KEY[:2])])
 
-    def events(self, day: date) -> Iterator[Any]:
-        """Tables of the events of a day."""
-        for plant in self._plants.plants:
-            if day in self._plants.days(plant):
-                yield self._rows(plant, self._plants.files(plant, day), "events")
+    def events(self, day: date, channel: int | None = None) -> Iterator[Any]:
+        """Tables of the events of a day. ``channel``: only of its plant."""
+        for plant in self._of_day(day, channel):
+            yield self._rows(plant, self._plants.files(plant, day), "events")
 
     def _read_places(self, days: Iterable[tuple[Plant, date]]) -> Iterator[Any]:
         """The table of channels of each day, several at a time. Raises OperationError if time is up."""
@@ -210,6 +212,12 @@ class PlantArchives:
                 if self._limits is not None:
                     self._limits.require_time()
                 yield table
+
+    def _of_day(self, day: date, channel: int | None = None) -> list[Plant]:
+        """The plants that archived a day. ``channel``: only its plant."""
+        number = None if channel is None else channel // self._size
+        plants = (plant for plant in self._plants.plants if number is None or number == plant.number)
+        return [plant for plant in plants if day in self._plants.days(plant)]
 
     def _days(self, plant: Plant) -> list[date]:
         """Archived days of the time that is read, ascending."""

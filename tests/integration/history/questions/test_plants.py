@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,21 @@ def test_tables_are_those_of_the_plants_databases(company: Company) -> None:
     )
     assert [plant for plant, _ in counts] == ["north", "south"]
     assert counts[0][1] == counts[1][1] > 0
+
+
+@pytest.mark.slow
+def test_what_came_before_is_looked_for_in_the_files_of_its_plant(company: Company, tmp_path: Path) -> None:
+    changed = company.copied(tmp_path)
+    numbers = "SELECT id FROM channel WHERE name IN ('north/boiler/mode', 'north/boiler/moving') ORDER BY name"
+    [(mode,), (moving,)] = rows_of(company, numbers)
+    for table in ("events", "channels"):
+        shutil.rmtree(changed.day(company.south, table))
+    held = f"SELECT held_text({mode}, TIMESTAMPTZ '{{}}' + INTERVAL 31 DAY)"
+    assert rows_of(changed, held.format(at(4500).isoformat())) == [("auto",)]
+    assert rows_of(changed, held.format(at(4700).isoformat())) == [(None,)], "earlier than a month before"
+    before = f"SELECT has_sample_before({moving}, TIMESTAMPTZ '{{}}')"
+    assert rows_of(changed, before.format(at(86_400).isoformat())) == [(True,)]
+    assert rows_of(changed, before.format(at(-86_400).isoformat())) == [(False,)]
 
 
 async def test_channel_is_silent_only_since_it_was_configured(database: Database, tmp_path: Path) -> None:
