@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ class SeveralArchives:
 
     def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of samples."""
-        return self._read("select_samples_between", channels, since, until).cast(SAMPLES)
+        return self._read("select_samples_between", channels, since, until, schema=SAMPLES)
 
     def series(self, channels: Iterable[int | str], since: datetime, until: datetime, step: int) -> Any:
         """An Arrow table of curves."""
@@ -38,16 +40,30 @@ class SeveralArchives:
 
     def gaps(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of gaps, also of days that are not archived."""
-        return self._read("select_gaps_between", channels, since, until).cast(GAPS)
+        return self._read("select_gaps_between", channels, since, until, schema=GAPS)
 
-    def _read(self, query: str, channels: Iterable[int | str], since: datetime, until: datetime, *others: int) -> Any:
+    def _read(
+        self,
+        query: str,
+        channels: Iterable[int | str],
+        since: datetime,
+        until: datetime,
+        *others: int,
+        schema: Any = None,
+    ) -> Any:
+        """Rows of a query, cast to a schema (None: as they are), with lines about what is missing in its metadata."""
         names = names_of("channels", channels)
         bounds = None if since == FIRST else since, None if until == LAST else until
-        archives = PlantArchives(self.plants, *bounds)
-        known = (row["name"] for row in archives.channels)
-        if unknown := [name for name in unmatched(names, known) if name != "*"]:
-            raise no_match(f"archive {self.location.name}: channels", unknown, "; names begin with PLANT/")
         from history.sql.session import opened  # noqa: PLC0415 (it imports DuckDB)
 
-        with opened(State(Path()), LIMITS, archives=archives) as session:
-            return session.table(load("duckdb")[query], [names, since, until, *others])
+        limits = replace(LIMITS, stop=Future())
+        with limits.deadline():
+            archives = PlantArchives(self.plants, *bounds, limits)
+            known = (row["name"] for row in archives.channels)
+            if unknown := [name for name in unmatched(names, known) if name != "*"]:
+                raise no_match(f"archive {self.location.name}: channels", unknown, "; names begin with PLANT/")
+            with opened(State(Path()), limits, archives=archives) as session:
+                table = session.table(load("duckdb")[query], [names, since, until, *others])
+        if schema is not None:
+            table = table.cast(schema)
+        return table.replace_schema_metadata({"notes": "\n".join(archives.notes())})

@@ -234,6 +234,10 @@ def test_notebook_reads_plants_as_the_archive_of_each(company: Company) -> None:
     assert {*table["name"].to_pylist()} == {"north/boiler/stuck"}
     table = notebook.aggregates(company.file, "south/boiler/stuck", since, until, verify=True)
     assert table["channel"].to_pylist() == ["south/boiler/stuck"]
+    options = {"start": "2026-03-07", "end": "2026-03-10"}
+    for read in functions:
+        table = read(company.file, "north/boiler/stuck", **options)
+        assert b"stand for 2 days of the time that is read" in table.schema.metadata[b"notes"]
     wrong: tuple[tuple[Any, str], ...] = (
         ("none", "no channel matches none"),
         (3, "channels: found 3; legal: a name"),
@@ -241,6 +245,14 @@ def test_notebook_reads_plants_as_the_archive_of_each(company: Company) -> None:
     for channels, problem in wrong:
         with pytest.raises(notebook.ArchiveError, match=problem):
             notebook.samples(company.file, channels, since, until)
+
+
+def test_reading_of_plants_by_a_notebook_has_a_time_limit(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("history.notebook.several.LIMITS", Limits("2GB", 2, 0))
+    with pytest.raises(notebook.ArchiveError, match="the query took longer than 0 s"):
+        notebook.samples(company.file, "none")  # before it is known that there is no such channel
+    monkeypatch.undo()
+    assert notebook.samples(company.file, "north/boiler/stuck").num_rows
 
 
 def test_notebook_asks_an_archive_by_the_key_of_its_plant(company: Company) -> None:
