@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from core.errors import OperationError
 from core.paths import State
-from core.patterns import matches, no_match
+from core.patterns import Patterns, no_match
 from core.samples import Samples
 from core.timestamps import days_between, hours_between, microseconds
 from history.reading.day_samples import DaySamples
@@ -96,7 +96,8 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
         scope = await load_scope(connection, await own_scope_number(connection, state))
         rows = await connection.fetch(load("evidence")["select_names"], deletion.since, deletion.until)
         own = set(scope.select(row["id"] for row in rows))
-        named = [NamedInterval(*row) for row in rows if row["id"] in own and matches(row["name"], deletion.patterns)]
+        patterns = Patterns(deletion.patterns)
+        named = [NamedInterval(*row) for row in rows if row["id"] in own and row["name"] in patterns]
         if not named:
             raise no_match("--channel", deletion.patterns, "; names count that channels had at that time")
         async with locked(connection, scope.chain) as acquired:

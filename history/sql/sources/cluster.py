@@ -30,7 +30,6 @@ from core.formatting import count
 from core.imports import require_analysis
 from core.paths import CHECKOUT, plantlog_version
 from history.archive.location import Location
-from history.sql import kernels
 from history.sql.sources.portion import forget_footers
 from history.sql.sources.processes import answer_of
 
@@ -38,6 +37,7 @@ Result = TypeVar("Result")
 _CONNECT_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
 _CODE = ("core", "history", "schema")  # rooms that tasks need
+_KERNELS = "history.sql.kernels"
 _OF_TASKS = "history.sql.sources.held"  # beside kernels; what both import is there, too
 
 
@@ -207,7 +207,8 @@ def build() -> str:
 def dask_setup(_: Any) -> None:
     """Import what tasks need before the first one: files may be others by then. Dask calls this where it preloads."""
     build()
-    modules = pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}.")
+    kernels = importlib.import_module(_KERNELS)
+    modules = pkgutil.iter_modules(kernels.__path__, f"{_KERNELS}.")
     for name in (_OF_TASKS, *(module.name for module in modules)):
         importlib.import_module(name)
 
