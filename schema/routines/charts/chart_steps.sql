@@ -27,12 +27,7 @@ bounds AS MATERIALIZED (
     JOIN plant.source AS s ON s.id = c.source_id
 ),
 stored_steps AS (
-    SELECT s.time AS bucket, s.min AS low, s.max AS high, s.avg AS mean, s.n, s.n_good,
-           -- The last good value, if it held at the end of the step. That matters only where no step follows.
-           CASE WHEN s.n_good = s.n OR lead(s.time) OVER (ORDER BY s.time) = s.time + b.step THEN s.last
-                WHEN s.n_good > 0
-                THEN (SELECT h.value FROM plant.held_before(channel, s.time, s.time + b.step) AS h WHERE h.status >= 0)
-                END AS last
+    SELECT s.time AS bucket, s.min AS low, s.max AS high, s.avg AS mean, s.last, s.n, s.n_good
     FROM bounds AS b
     CROSS JOIN LATERAL plant._series(channel, b.first, b.last, b.step) AS s
 ),
