@@ -8,12 +8,14 @@ values recur (transmitters with a resolution), splitting by byte where they don'
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 from core.errors import OperationError
 from core.files import atomic_path, write_atomically
@@ -60,6 +62,19 @@ def new_files(to: Path) -> list[Path]:
     return paths
 
 
+@asynccontextmanager
+async def exporting(
+    dsn: str, state: State, installation: str | None, to: Path
+) -> AsyncIterator[tuple[asyncpg.Connection[Any], Scope]]:
+    """A connection, and the scope of one installation. Raises OperationError, also for errors of files, with ``to``."""
+    async with connected(dsn, "plantlog export") as connection:
+        try:
+            [chain] = await choose(connection, state, installation)
+            yield connection, await load_scope(connection, chain.number)
+        except OSError as error:
+            raise OperationError(f"{to}: {error.strerror or error}") from error
+
+
 async def export(
     dsn: str,
     state: State,
@@ -75,38 +90,32 @@ async def export(
     """
     paths = new_files(to)
     verifier = to.with_name(VERIFIER)
-    async with connected(dsn, "plantlog export") as connection:
-        try:
-            if installation == "all":
-                raise OperationError("--installation: found all; legal: one installation, because a file has its seals")
-            [chain] = await choose(connection, state, installation)
-            scope = await load_scope(connection, chain.number)
-            day_seals = await seals_of_day(connection, chain.number, day)
-            if not day_seals:
-                when = await seal_time(connection, day)
-                closed = when <= datetime.now(UTC)
-                if closed and not await has_data(connection, day, scope):
-                    raise OperationError(f"no data on {day}: nothing to export")
-                after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
-                raise OperationError(
-                    f"{day} is not sealed: run `plantlog evidence seal {day}`{after}; "
-                    "--from and --until export it as it is"
-                )
-            sealed = await sealed_day(connection, day, day_seals)
-            keys = await stored_keys(connection, day_seals[0].chain)
-            day_samples = await DaySamples.of_day(connection, ArchivedDays(state.root), day, day_seals[0].chain)
-            writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
-            with ExitStack() as stack:
-                samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-                rows, differs = await writer.samples(samples_path, patterns)
-                events, events_differ = await writer.events(events_path)
-                gaps, gaps_differ = await writer.gaps(gaps_path)
-            if with_verifier:
-                write_atomically(verifier, inspect.getsource(standalone))
-            counts = [rows, events, gaps]
-            return ExportResult(list(zip(paths, counts, strict=True)), differs + events_differ + gaps_differ)
-        except OSError as error:
-            raise OperationError(f"{to}: {error.strerror or error}") from error
+    if installation == "all":
+        raise OperationError("--installation: found all; legal: one installation, because a file has its seals")
+    async with exporting(dsn, state, installation, to) as (connection, scope):
+        day_seals = await seals_of_day(connection, scope.chain, day)
+        if not day_seals:
+            when = await seal_time(connection, day)
+            closed = when <= datetime.now(UTC)
+            if closed and not await has_data(connection, day, scope):
+                raise OperationError(f"no data on {day}: nothing to export")
+            after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
+            raise OperationError(
+                f"{day} is not sealed: run `plantlog evidence seal {day}`{after}; --from and --until export it as it is"
+            )
+        sealed = await sealed_day(connection, day, day_seals)
+        keys = await stored_keys(connection, day_seals[0].chain)
+        day_samples = await DaySamples.of_day(connection, ArchivedDays(state.root), day, day_seals[0].chain)
+        writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
+        with ExitStack() as stack:
+            samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
+            rows, differs = await writer.samples(samples_path, patterns)
+            events, events_differ = await writer.events(events_path)
+            gaps, gaps_differ = await writer.gaps(gaps_path)
+        if with_verifier:
+            write_atomically(verifier, inspect.getsource(standalone))
+        counts = [rows, events, gaps]
+        return ExportResult(list(zip(paths, counts, strict=True)), differs + events_differ + gaps_differ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from core.patterns import no_match
 from core.timestamps import begin, days_between, hours_between, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.parquet_writers import EVENTS, GAPS, INTERVAL_METADATA, RowFile, SampleFile
-from history.exports.export import new_files
+from history.exports.export import exporting, new_files
 from history.reading.day_samples import DaySamples
 from history.reading.hours import by_label, hour_digests
-from history.reading.reader import add_event, connected, gap_rows, gap_rows_between
-from history.reading.scope import Scope, choose, load_scope
+from history.reading.reader import add_event, gap_rows, gap_rows_between
+from history.reading.scope import Scope
 from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from history.standalone import (
@@ -111,24 +111,19 @@ async def export_interval(
     ``dsn``: the reader's.
     """
     paths = new_files(to)
-    async with connected(dsn, "plantlog export") as connection:
-        try:
-            if installation == "all":
-                raise OperationError("--installation: found all; legal: one installation")
-            [chain] = await choose(connection, state, installation)
-            scope = await load_scope(connection, chain.number)
-            chosen = None
-            if interval.patterns:
-                rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
-                chosen = {row["id"] for row in rows}
-                if not chosen:
-                    raise no_match("--channel", interval.patterns)
-            with ExitStack() as stack:
-                samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-                writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))
-                return await writer.write(paths, samples_path, events_path, gaps_path)
-        except OSError as error:
-            raise OperationError(f"{to}: {error.strerror or error}") from error
+    if installation == "all":
+        raise OperationError("--installation: found all; legal: one installation")
+    async with exporting(dsn, state, installation, to) as (connection, scope):
+        chosen = None
+        if interval.patterns:
+            rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
+            chosen = {row["id"] for row in rows}
+            if not chosen:
+                raise no_match("--channel", interval.patterns)
+        with ExitStack() as stack:
+            samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
+            writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))
+            return await writer.write(paths, samples_path, events_path, gaps_path)
 
 
 @dataclass(frozen=True, slots=True)
