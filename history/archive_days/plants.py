@@ -19,8 +19,8 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, Proof, archived_days, read_manifest
 from history.archive_days.verify import problems_of_chain, proof_of, verify_files
-from history.seals.seal_store import chain_problems
-from history.standalone import Amendment, Seal, UnverifiableError, deposited_problem, seal_problems, wrong_key
+from history.seals.seal_store import chain_problems, missing_deposit
+from history.standalone import Amendment, Seal, seal_problems, wrong_key
 
 REQUESTS = 16  # at a time
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -131,11 +131,7 @@ class Plants:
         """
         chains = [self._verify_chain(plant) for plant in self.plants]
         if deposited is not None:
-            try:
-                missing = [deposited_problem(chain.seals, deposited) for chain in chains]
-            except UnverifiableError as error:
-                raise OperationError(str(error)) from error
-            chains[0].problems.extend(missing[:1] if all(missing) else [])
+            chains[0].problems.extend(missing_deposit((chain.seals for chain in chains), deposited))
         yield from chains
         for plant in self.plants:
             for day in days(plant):

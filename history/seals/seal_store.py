@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import DatabaseError
+from core.errors import DatabaseError, OperationError
 from core.files import write_atomically
 from core.paths import State
 from core.timestamps import microseconds
@@ -20,6 +20,7 @@ from history.standalone import (
     Revision,
     Seal,
     UnverifiableError,
+    deposited_problem,
     effective,
     labels_of,
     names_of,
@@ -155,6 +156,15 @@ class ChainHead:
 
 def _head_file(state: State) -> Path:
     return state.root / "secrets" / "seal.head"
+
+
+def missing_deposit(chains: Iterable[Sequence[Seal]], deposited: str) -> list[str]:
+    """A problem if the seal that a third party has the hash of is in none of the chains. Raises OperationError."""
+    try:
+        problems = [deposited_problem(chain, deposited) for chain in chains]
+    except UnverifiableError as error:
+        raise OperationError(str(error)) from error
+    return problems[:1] if all(problems) else []
 
 
 def chain_problems(chain: Sequence[Seal], head: ChainHead | None, from_first: bool = True) -> list[str]:

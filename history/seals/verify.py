@@ -26,17 +26,23 @@ from history.seals.keys import stored_keys, trust_anchors
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES, ByHour
 from history.seals.receipts import receipts_of
 from history.seals.report import DayReport, Report
-from history.seals.seal_store import ChainHead, SealedDay, chain_problems, sealed_day, seals, seals_of_day
+from history.seals.seal_store import (
+    ChainHead,
+    SealedDay,
+    chain_problems,
+    missing_deposit,
+    sealed_day,
+    seals,
+    seals_of_day,
+)
 from history.standalone import (
     AmendedRows,
     HourDifference,
     HourDigests,
     Seal,
-    UnverifiableError,
     amended_hours,
     amendments,
     compare,
-    deposited_problem,
     event_digests,
     gaps_digest,
     root,
@@ -98,21 +104,11 @@ async def verify(
         if day is None and not patterns and state.dsn_file("owner").exists():
             reports[0].chain += await altered_files(state.dsn("owner"))
         if deposited is not None:
-            reports[0].chain += await _deposited_problems(connection, chosen, deposited)
+            chains = [await seals(connection, chain.number) for chain in chosen]
+            reports[0].chain += missing_deposit(chains, deposited)
         if installation is None:
             reports[0].not_verified = [label for number, label in labels.items() if number != chosen[0].number]
         return reports
-
-
-async def _deposited_problems(
-    connection: asyncpg.Connection[Any], chains: Sequence[Chain], deposited: str
-) -> list[str]:
-    """A problem if the seal that a third party has the hash of is in none of the chains. Raises OperationError."""
-    try:
-        problems = [deposited_problem(await seals(connection, chain.number), deposited) for chain in chains]
-    except UnverifiableError as error:
-        raise OperationError(str(error)) from error
-    return problems[:1] if all(problems) else []
 
 
 async def _verify_chain(
