@@ -10,10 +10,10 @@ from core.errors import OperationError
 
 
 class Patterns:
-    """Names and patterns, in which a name is looked up in no more time if there are many names."""
+    """Names and patterns (None: any name), in which a name is looked up in no more time if there are many names."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._names = frozenset(patterns)
+    def __init__(self, patterns: Iterable[str] | None) -> None:
+        self._names = frozenset(["*"] if patterns is None else patterns)
         self._expression = re.compile("|".join(_text(one) for one in self._names if "*" in one) or "(?!)", re.DOTALL)
 
     def __contains__(self, name: str) -> bool:

@@ -42,7 +42,7 @@ def begin(day: date, hour: int = 0) -> datetime:
 
 
 def touched(days: Iterable[date], since: datetime, until: datetime) -> list[date]:
-    """Those of some days (UTC) that an interval touches."""
+    """The days (UTC), of some, that an interval touches."""
     return [day for day in days if begin(day) < until and begin(day, 24) > since]
 
 

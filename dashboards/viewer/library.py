@@ -26,7 +26,7 @@ class PanelQuestion:
     is_drawn: bool = False  # whether the channels of the answer are drawn above it
 
     def filled(self, variables: Mapping[str, Sequence[str]]) -> PanelQuestion:
-        """It with the values of the variables. Raises QueryError for one that has none."""
+        """The question with the values of the variables. Raises QueryError for one that has none."""
         return replace(
             self, name=", ".join(_filled([self.name], variables)), channels=_filled(self.channels, variables)
         )

@@ -67,7 +67,7 @@ class DayFiles:
             raise OperationError(f"{file_name} is damaged: {problem}: {self._remedy(file)}") from error
 
     def _remedy(self, file: ArchivedFile) -> str:
-        """What to do where a file can't be read: maintenance removes those that it has replaced."""
+        """Remedy where a file can't be read: maintenance removes those that it has replaced."""
         manifest = find_manifest(self.location, self.folder)
         if manifest is None or file.path in {*(one.path for one in manifest.files), *self.incoming}:
             return "restore the file"

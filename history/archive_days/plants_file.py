@@ -46,7 +46,7 @@ def plants_of(file: Path, patterns: Sequence[str] = ()) -> Plants:
     names = [plant.name for plant in listed.plants]
     if unknown := unmatched(patterns, names):
         raise OperationError(f"--plant: no plant is {unknown[0]}; {file} has {', '.join(names)}")
-    wanted = Patterns(patterns or ["*"])
+    wanted = Patterns(patterns or None)
     chosen = [plant for plant in listed.plants if plant.name in wanted]
     return Plants(listed.location, chosen, listed.n, listed.questions)
 

@@ -264,7 +264,7 @@ def _buckets(step: int, samples: Samples, meanings: Meanings) -> Any:
     n_good = np.add.reduceat(good.astype(np.int64), first) if len(first) else np.empty(0, np.int64)
 
     def reduced(reduce: np.ufunc, column: Any, neutral: float) -> Any:
-        """Of the good samples of each bucket; null: there are none."""
+        """Reduction of the good samples of each bucket; null: there are none."""
         of_good = np.where(good, column, column.dtype.type(neutral))
         parts = reduce.reduceat(of_good, first) if len(first) else of_good
         return pa.array(parts, pa.from_numpy_dtype(column.dtype), mask=n_good == 0)

@@ -166,7 +166,7 @@ async def prepare_archived(
     if unknown := unmatched(named, names):
         hint = "; names begin with PLANT/" if any(plant.prefix for plant in plants.plants) else ""
         raise no_match(", ".join({named[one]: None for one in unknown}), unknown, hint)
-    wanted = Patterns(["*"] if patterns is None else patterns)
+    wanted = Patterns(patterns)
     channels = [(name, unit) for name, unit in sorted(names.items()) if name in wanted]
     return replace(request, channels=channels, rate=archives.rate), archives
 

@@ -151,24 +151,24 @@ def verify(
     from history.seals.verify import verify as run
 
     state = State.current()
-    given: dict[str, object] = {
+    options: dict[str, object] = {
         **{"channel": channel or None, "key": key, "installation": installation, "from": since, "to": until},
         **{"deposited": deposited, "strict": strict or None, "limit": limit},
     }
     limit = 40 if limit is None else limit
     if plants is not None or plant:
-        _require_only(given, "plants", {"deposited", "strict", "limit"})
+        _require_only(options, "plants", {"deposited", "strict", "limit"})
         _verify_plants(plants, plant or [], _parse_day(what), deposited, strict, limit, as_json)
         return
     if what == "rollups":
-        _require_only(given, "rollups", {"from", "to"})
+        _require_only(options, "rollups", {"from", "to"})
         _verify_rollups(state, since, until, as_json)
         return
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
-        _require_only(given, "a file", {"key", "deposited", "strict"})
+        _require_only(options, "a file", {"key", "deposited", "strict"})
         _verify_file(state, what, key, deposited, as_json, strict)
         return
-    _require_only(given, "days", given.keys() - {"from", "to"})
+    _require_only(options, "days", options.keys() - {"from", "to"})
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
     reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation, deposited))
     if as_json:
@@ -181,10 +181,10 @@ def verify(
         raise typer.Exit(1)
 
 
-def _require_only(given: Mapping[str, object], what: str, legal: Set[str]) -> None:
+def _require_only(options: Mapping[str, object], what: str, legal: Set[str]) -> None:
     """Raise OperationError for an option that would change nothing."""
-    for option in (option for option, value in given.items() if value is not None and option not in legal):
-        names = ", ".join(f"--{name}" for name in given if name in legal)
+    for option in (option for option, value in options.items() if value is not None and option not in legal):
+        names = ", ".join(f"--{name}" for name in options if name in legal)
         raise OperationError(f"--{option} does not apply to {what}; legal: {names} and --json")
 
 

@@ -125,7 +125,7 @@ class PlantArchives:
 
     def matching(self, patterns: Sequence[str] | None) -> list[int]:
         """Channels that have one of these names, in which ``*`` stands for any text (None: all)."""
-        wanted = Patterns(["*"] if patterns is None else patterns)
+        wanted = Patterns(patterns)
         return [row["id"] for row in self.channels if row["name"] in wanted]
 
     @cached_property

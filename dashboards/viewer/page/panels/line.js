@@ -1,6 +1,6 @@
 // The path of a series for uPlot: straight from value to value, or in steps, which hold until the next row. A null lifts
-// the pen, so that nothing is drawn over a gap; an undefined is the row of another series. uPlot's own builders find gaps by columns of pixels, and
-// miss those that are narrower.
+// the pen, so that nothing is drawn over a gap; an undefined is the row of another series. uPlot's own builders find gaps
+// by columns of pixels, and miss those that are narrower.
 export function line(stepped) {
   return (u, index, first, last) => {
     const [times, values, scale] = [u.data[0], u.data[index], u.series[index].scale];
