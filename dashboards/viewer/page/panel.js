@@ -100,6 +100,7 @@ export class Panel {
       if (!asking.signal.aborted) this.draw(answers, range);
     } catch (error) {
       if (asking.signal.aborted) return;
+      this.answers = null; // to be drawn anew, as when marks arrive: what failed is no longer known
       this.#warn();
       this.#say(error.message, "failed");
     } finally {

@@ -301,6 +301,8 @@ async def test_panel_says_that_it_loads_and_keeps_its_content_until_it_has_anoth
     answered.set()
     await look.wait_until_loaded()
     assert (await look.states())["bar"] == "the database is away"
+    await look.page.locator("#theme").click()  # what is drawn is drawn anew, as when marks arrive
+    assert (await look.states())["bar"] == "the database is away"
 
 
 @pytest.mark.slow
